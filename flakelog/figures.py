@@ -126,9 +126,9 @@ def _add(family: HistogramMetricFamily, labels: list[str], latency: Latency) -> 
 
 
 def _coordinators(services: BrokerServices) -> Iterator[Metric]:
-    groups = sorted(services.group_states().items())
+    groups = sorted(services.coordinators.group_states().items())
     yield samples("flakelog_groups", (((state,), number) for state, number in groups))
-    ids = sorted(services.transaction_states().items())
+    ids = sorted(services.coordinators.transaction_states().items())
     yield samples("flakelog_transactional_ids", (((state,), number) for state, number in ids))
     is_open = sum(len(log.producers.open_transactions()) for log in services.logs.all())
     yield sample("flakelog_open_transactions", is_open)

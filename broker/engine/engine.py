@@ -39,6 +39,7 @@ from broker.now import Now
 from broker.produce.batch_opening import BatchOpening
 from broker.produce.produce_commit import ProduceCommit
 from broker.services.context import BrokerServices
+from broker.services.start import adopt_late_logs
 from broker.wire.errors import WireError
 from coordination.port import CoordinationError, Event, Operation, Result
 
@@ -163,7 +164,7 @@ class Engine:
         """Return when `tick` is due, on the monotonic clock (ms)."""
         others: tuple[int | None, ...] = (
             self.services.purgatory.next_deadline_ms(),
-            self.services.coordinators_deadline_ms(),
+            self.services.coordinators.next_deadline_ms(),
             self._connections.next_deadline_ms(),
             self.channel.memory.next_deadline_ms(now.ms),
         )
@@ -181,14 +182,14 @@ class Engine:
         """Answer requests whose deadline has come, close connections that were silent too long, and start due syncs."""
         self._clock.now = now
         self.services.purgatory.advance(now)
-        self.services.tick_coordinators(now)
+        self.services.coordinators.tick(now)
         if self._member is not None:
             self._member.tick(now)
         elif self._peer_calls is not None:
             self._peer_calls.tick(now)
         for log in self.services.logs.tick(now):
             self.services.touch(log, now)
-        self.services.adopt_late_logs(now)
+        adopt_late_logs(self.services, now)
         self._connections.close_idle(now)
         for conn in self.channel.memory.take_stuck(now.ms):
             ms = self.channel.memory.period_ms

@@ -16,7 +16,7 @@ from broker.wire.errors import ErrorCode
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     request = call.request
-    offsets_partition = GROUP_OFFSETS_TOPIC, call.services.groups.topic.partition_of(request.group_id)
+    offsets_partition = GROUP_OFFSETS_TOPIC, call.services.coordinators.groups.topic.partition_of(request.group_id)
     producer = request.transactional_id, request.producer_id, request.producer_epoch
     return add_partitions(call, *producer, [offsets_partition], _answer, now)
 

@@ -29,7 +29,7 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     changed: list[TransactionPartition] = []
     codes = [_codes_of(call, transaction, changed, now) for transaction in transactions]
     answer = _answer(transactions, codes)
-    return call.services.transactions.when_stored(changed, answer, now) if changed else answer
+    return call.services.coordinators.transactions.when_stored(changed, answer, now) if changed else answer
 
 
 def _codes_of(call: RequestContext, transaction: Any, changed: list[TransactionPartition], now: Now) -> Codes:
@@ -38,7 +38,7 @@ def _codes_of(call: RequestContext, transaction: Any, changed: list[TransactionP
     refused = {partition: error for partition in partitions if (error := missing(call, partition))}
     if refused:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
-    led = call.services.transactions.find(transaction.transactional_id)
+    led = call.services.coordinators.transactions.find(transaction.transactional_id)
     if isinstance(led, ErrorCode):
         return dict.fromkeys(partitions, led)
     producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch

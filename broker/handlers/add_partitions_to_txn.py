@@ -65,7 +65,7 @@ def add_partitions(
 ) -> Answer | Delayed[Answer]:
     """Add partitions, for AddPartitionsToTxn and AddOffsetsToTxn. Return the answer, with an error that the request's
     version knows, once the change is on the disk."""
-    transactions = call.services.transactions
+    transactions = call.services.coordinators.transactions
     led = transactions.find(transactional_id)
     if isinstance(led, ErrorCode):
         return answer(led)
@@ -85,7 +85,7 @@ def add_to(
     now: Now,
 ) -> ErrorCode:
     """Let the coordinator of a transactional id add partitions. Raise Backpressure, with nothing changed."""
-    if call.services.transactions.is_held_up(producer_id):
+    if call.services.coordinators.transactions.is_held_up(producer_id):
         return ErrorCode.CONCURRENT_TRANSACTIONS
     call.services.id_stamper.ensure(1, now)
     return led.run(led.core.add_partitions(transactional_id, producer_id, epoch, partitions, now), now)

@@ -153,7 +153,7 @@ def _properties(call: RequestContext, topic: Any) -> dict[str, str]:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
     properties = {config.name: config.value for config in topic.configs}
     TopicConfig.check_names(properties)
-    internal = call.services.coordinator_topic(topic.name)
+    internal = call.services.coordinators.topic(topic.name)
     return properties if internal is None else {**internal.properties, **properties}
 
 

@@ -27,14 +27,14 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
         results.append({"group_id": group_id, "error_code": _delete(call, group_id, coordinators, now)})
         if pace.is_over(WEIGHT):
             now = yield
-    return call.services.groups.when_stored(coordinators, {"throttle_time": 0, "results": results}, now)
+    return call.services.coordinators.groups.when_stored(coordinators, {"throttle_time": 0, "results": results}, now)
 
 
 def _delete(
     call: RequestContext, group_id: str, coordinators: dict[GroupPartition, None], now: Now
 ) -> ErrorCode:
     """Delete a group, and add its coordinator to `coordinators`."""
-    led = call.services.groups.find(group_id)
+    led = call.services.coordinators.groups.find(group_id)
     if isinstance(led, ErrorCode):
         return led
     coordinators[led] = None

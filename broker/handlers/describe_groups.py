@@ -24,7 +24,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
-    group = call.services.groups.describe(group_id)
+    group = call.services.coordinators.groups.describe(group_id)
     unknown = group.error is ErrorCode.GROUP_ID_NOT_FOUND
     if unknown and call.version < NOT_FOUND_VERSION:
         group = group._replace(error=ErrorCode.NONE)

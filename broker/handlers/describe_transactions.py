@@ -22,7 +22,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _describe(call: RequestContext, transactional_id: str) -> dict[str, Any]:
-    led = call.services.transactions.find(transactional_id)
+    led = call.services.coordinators.transactions.find(transactional_id)
     if isinstance(led, ErrorCode):
         return _failed(transactional_id, led)
     transaction = led.core.get(transactional_id)

@@ -28,13 +28,13 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     except NoProducerIds:
         # The producer's next transaction has a new id.
         transactional_id = call.request.transactional_id
-        also = (End(transactional_id), *call.services.transactions.topic.disk_keys(transactional_id))
+        also = (End(transactional_id), *call.services.coordinators.transactions.topic.disk_keys(transactional_id))
         timeout_ms = call.services.group_config.offsets_commit_timeout_ms
         return once_reserved(call, _handle, now, timeout_ms, also)
 
 
 def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    transactions, request = call.services.transactions, call.request
+    transactions, request = call.services.coordinators.transactions, call.request
     led = transactions.find(request.transactional_id)
     if isinstance(led, ErrorCode):
         return producer_answer(led)

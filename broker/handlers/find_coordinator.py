@@ -55,7 +55,7 @@ def _topic(call: RequestContext) -> CoordinatorTopic | None:
     kind = call.request.key_type
     if not _keys(call) or kind not in (GROUP, TRANSACTION):
         return None
-    return call.services.groups.topic if kind == GROUP else call.services.transactions.topic
+    return call.services.coordinators.groups.topic if kind == GROUP else call.services.coordinators.transactions.topic
 
 
 def _keys(call: RequestContext) -> Sequence[str]:

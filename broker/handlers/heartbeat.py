@@ -14,7 +14,7 @@ from broker.wire.errors import ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    groups, request = call.services.groups, call.request
+    groups, request = call.services.coordinators.groups, call.request
     led = groups.find(request.group_id)
     if isinstance(led, ErrorCode):
         return _answer(unless_loading(led, ErrorCode.NONE))

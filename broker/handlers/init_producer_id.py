@@ -30,7 +30,7 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
         if transactional_id is None:
             return once_reserved(call, _handle, now)
         timeout_ms = call.services.group_config.offsets_commit_timeout_ms
-        disk = call.services.transactions.topic.disk_keys(transactional_id)
+        disk = call.services.coordinators.transactions.topic.disk_keys(transactional_id)
         return once_reserved(call, _handle, now, timeout_ms, disk)
 
 
@@ -40,11 +40,11 @@ def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
         return producer_answer(ErrorCode.INVALID_REQUEST)
     if call.request.transactional_id is None:
         return producer_answer(ErrorCode.NONE, call.services.producer_ids.take(), 0)
-    led = call.services.transactions.find(call.request.transactional_id)
+    led = call.services.coordinators.transactions.find(call.request.transactional_id)
     if isinstance(led, ErrorCode):
         return producer_answer(led)
     answer = _transactional(call, led, None if producer[0] == NO_ID else producer, now)
-    return call.services.transactions.when_stored([led], answer, now)
+    return call.services.coordinators.transactions.when_stored([led], answer, now)
 
 
 def _transactional(

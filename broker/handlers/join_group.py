@@ -21,7 +21,7 @@ SKIP_ASSIGNMENT_VERSION = 9
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
-    groups, request = call.services.groups, call.request
+    groups, request = call.services.coordinators.groups, call.request
 
     def answer(result: JoinResult) -> dict[str, Any]:
         return _answer(call.version, result)

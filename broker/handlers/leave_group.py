@@ -17,7 +17,7 @@ MEMBERS_VERSION = 3
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    groups, request = call.services.groups, call.request
+    groups, request = call.services.coordinators.groups, call.request
     led = groups.find(request.group_id)
     if isinstance(led, ErrorCode):
         return _answer(call.version, LeaveResult(led))

@@ -15,7 +15,7 @@ from broker.wire.errors import ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    groups = call.services.groups
+    groups = call.services.coordinators.groups
     listed = groups.list_groups(call.request.states_filter, call.request.types_filter)
     return {
         "throttle_time": 0,

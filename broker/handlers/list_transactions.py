@@ -25,7 +25,7 @@ TITLES = {state.title for state in TransactionState} | {"PrepareEpochFence"}
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     unknown = [state for state in call.request.state_filters if state not in TITLES]
     answer = {"throttle_time": 0, "error_code": ErrorCode.NONE, "unknown_state_filters": unknown}
-    if call.services.transactions.partitions.is_loading:
+    if call.services.coordinators.transactions.partitions.is_loading:
         return answer | {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transaction_states": ()}
     try:
         matching = list(_matching(call, now))
@@ -44,7 +44,7 @@ def _answer(transaction: Transaction) -> dict[str, Any]:
 
 
 def _matching(call: RequestContext, now: Now) -> Iterator[Transaction]:
-    request, coordination = call.request, call.services.transactions
+    request, coordination = call.request, call.services.coordinators.transactions
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     longer_than_ms, pattern = request.duration_filter, None
     if request.transactional_id_pattern:

@@ -164,7 +164,7 @@ def _new_topics(
 
 
 def _new(services: BrokerServices, name: str) -> NewTopic:
-    internal = services.coordinator_topic(name)
+    internal = services.coordinators.topic(name)
     if internal is not None:
         return internal.new
     factor = services.default_replication_factor

@@ -44,7 +44,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
                 offsets, indexes = [], []
                 now = yield
     coordinators += _commit(call, offsets, indexes, errors, now)
-    return call.services.groups.when_stored(coordinators, _answer(call, errors), now)
+    return call.services.coordinators.groups.when_stored(coordinators, _answer(call, errors), now)
 
 
 def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
@@ -96,7 +96,7 @@ def _commit(
     call: RequestContext, offsets: list[OffsetToCommit], indexes: list[int], errors: list[ErrorCode], now: Now
 ) -> tuple[GroupPartition, ...]:
     """Commit offsets, and put the error of each at its place in `errors`. Return the coordinator, if it is here."""
-    led = call.services.groups.find(call.request.group_id)
+    led = call.services.coordinators.groups.find(call.request.group_id)
     if isinstance(led, ErrorCode):
         for index in indexes:
             errors[index] = led

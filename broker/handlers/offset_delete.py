@@ -23,7 +23,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
         if first:
             now = yield
         some = existing[first : first + CHANGES_AT_ONCE]
-        led = call.services.groups.find(call.request.group_id)
+        led = call.services.coordinators.groups.find(call.request.group_id)
         codes = led if isinstance(led, ErrorCode) else _delete(call, led, some, now)
         if not isinstance(led, ErrorCode):
             coordinators.append(led)
@@ -33,7 +33,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
         errors.update(zip(some, codes))
     else:
         answer = _answer(call, errors)
-    return call.services.groups.when_stored(coordinators, answer, now)
+    return call.services.coordinators.groups.when_stored(coordinators, answer, now)
 
 
 def _answer(call: RequestContext, errors: dict[tuple[str, int], ErrorCode]) -> Answer:

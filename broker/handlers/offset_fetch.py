@@ -34,7 +34,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _group(call: RequestContext, group: Any) -> dict[str, Any]:
-    led = call.services.groups.find(group.group_id)
+    led = call.services.coordinators.groups.find(group.group_id)
     core, error = (None, led) if isinstance(led, ErrorCode) else (led.core, ErrorCode.NONE)
     topics: LazyArray[Any]
     if group.topics is None:

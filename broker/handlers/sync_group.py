@@ -18,7 +18,7 @@ PROTOCOL_VERSION = 5
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
-    groups, request = call.services.groups, call.request
+    groups, request = call.services.coordinators.groups, call.request
     led = groups.find(request.group_id)
     if isinstance(led, ErrorCode):
         # While the group is loaded, nothing is known of a rebalance, so the member is to join again.

@@ -32,7 +32,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     for first in range(0, len(partitions), CHANGES_AT_ONCE):
         if first:
             now = yield
-        led = call.services.groups.find(call.request.group_id)
+        led = call.services.coordinators.groups.find(call.request.group_id)
         if not isinstance(led, ErrorCode):
             coordinators.append(led)
         try:
@@ -42,12 +42,12 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
                 return _once_verified(call, unverified.verification, now)
             errors += [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * (len(partitions) - first)
             break  # the transaction has ended meanwhile
-    return call.services.groups.when_stored(coordinators, _answer(call, errors), now)
+    return call.services.coordinators.groups.when_stored(coordinators, _answer(call, errors), now)
 
 
 def _once_verified(call: RequestContext, verification: Verification, now: Now) -> Delayed[Any]:
     """Handle a request when another broker has answered whether the transaction has the group's partition."""
-    call.services.transactions.ask((verification,), now)
+    call.services.coordinators.transactions.ask((verification,), now)
     return Delayed(
         (verification,),
         None,
@@ -125,7 +125,7 @@ def _refusal(call: RequestContext, led: GroupPartition) -> ErrorCode:
         return ErrorCode.INVALID_GROUP_ID
     assert led.log is not None, "a coordinator that is served has its log"
     producer = request.transactional_id, request.producer_id, request.producer_epoch
-    return call.services.transactions.refusal(*producer, led.log, call.version >= ABORTABLE_VERSION)
+    return call.services.coordinators.transactions.refusal(*producer, led.log, call.version >= ABORTABLE_VERSION)
 
 
 def _request(call: RequestContext, partitions: list[tuple[str, Any]]) -> CommitRequest:

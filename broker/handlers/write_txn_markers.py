@@ -29,13 +29,13 @@ from idgen.errors import IdError
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     markers = _RequestedMarkers(call)
-    if markers.left > MARKERS_AT_ONCE and not call.services.transactions.requested_markers.has_room:
+    if markers.left > MARKERS_AT_ONCE and not call.services.coordinators.transactions.requested_markers.has_room:
         return markers.refused(ErrorCode.BROKER_NOT_AVAILABLE)  # Kafka's admin clients retry this code
     markers.write(MARKERS_AT_ONCE, now)
     if markers.is_done:
         return markers.answer()
     if markers.left:
-        call.services.transactions.requested_markers.write_in_turn(markers, now)
+        call.services.coordinators.transactions.requested_markers.write_in_turn(markers, now)
     return Delayed((markers,), None, markers.if_done, markers.at_once)
 
 
@@ -45,7 +45,7 @@ class _RequestedMarkers:
 
     def __init__(self, call: RequestContext) -> None:
         self._call = call
-        self._epoch_max = call.services.transactions.coordinator_epoch_max
+        self._epoch_max = call.services.coordinators.transactions.coordinator_epoch_max
         self._to_write = deque(
             (marker, topic.name, index)
             for marker in call.request.markers
@@ -88,9 +88,10 @@ class _RequestedMarkers:
         marker = Marker(requested.transaction_result, requested.coordinator_epoch)
         try:
             log = services.log_of(topic, index)
-            if not services.transactions.end_earlier(log, requested.producer_id, now):
+            transactions = services.coordinators.transactions
+            if not transactions.end_earlier(log, requested.producer_id, now):
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
-            services.transactions.append_marker(log, requested.producer_id, requested.producer_epoch, marker, now)
+            transactions.append_marker(log, requested.producer_id, requested.producer_epoch, marker, now)
         except ApiError as error:
             return error.code
         except IdError as error:

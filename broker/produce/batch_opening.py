@@ -101,7 +101,7 @@ class BatchOpening:
         self.finish(conn)
         conn.hold(frame)
         now = self._channel.clock.now
-        self._services.transactions.ask((*verifications, *self._questions_behind(conn, frame)), now)
+        self._services.coordinators.transactions.ask((*verifications, *self._questions_behind(conn, frame)), now)
         self._wait_until(conn, verifications, lambda: not any(question.is_pending for question in verifications))
 
     def _questions_behind(self, conn: Connection, frame: memoryview) -> list[Verification]:

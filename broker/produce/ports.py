@@ -31,6 +31,13 @@ class Transactions(Protocol):
         """Send the questions to other brokers, unless they were sent. See `PeerVerification.ask`."""
 
 
+class Coordinators(Protocol):
+    """The coordinators of the broker."""
+
+    @property
+    def transactions(self) -> Transactions: ...
+
+
 class ProduceServices(Protocol):
     """The broker's services, as far as Produce uses them."""
 
@@ -51,7 +58,7 @@ class ProduceServices(Protocol):
         """Return None if every partition has one copy."""
 
     @property
-    def transactions(self) -> Transactions: ...
+    def coordinators(self) -> Coordinators: ...
 
     def report(self, line: str, /) -> None: ...
 

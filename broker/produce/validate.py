@@ -50,7 +50,7 @@ def validate_batch(
         header = validate(batch, config, services.config, staged.version >= ZSTD_VERSION)
         assert batch is not None
         if header.attributes & TRANSACTIONAL_BIT:
-            services.transactions.verify(staged.request.transactional_id, header, log, staged.version)
+            services.coordinators.transactions.verify(staged.request.transactional_id, header, log, staged.version)
         opened, reserved = staged.opened, services.turn.reserved
         if reserved and budget.is_limited and reserved.get(log, opened) is not opened:
             return LogReserved(log)
@@ -112,7 +112,7 @@ def questions_of(services: ProduceServices, version: int, request: ProduceReques
             log = services.log_of(topic, partition)
             header = validate(batch, log.config, services.config, version >= ZSTD_VERSION)
             if header.attributes & TRANSACTIONAL_BIT and header.producer_id not in log.producers.verifications:
-                services.transactions.verify(request.transactional_id, header, log, version)
+                services.coordinators.transactions.verify(request.transactional_id, header, log, version)
         except ApiError:
             continue  # `validate_batch` finds it again
         except Unverified as unverified:

@@ -1,12 +1,11 @@
 """The context of a request: its content, its client, and the broker's services.
 
-`BrokerServices` is the composition of the broker. It imports and makes the coordinators and the quota manager at their
-first use, because most brokers need none of them. These modules take what they use as arguments and never import this
-module.
+`BrokerServices` is the composition of the broker: `broker.services.start` opens its logs, and `Coordinators` makes the
+coordinators. It imports and makes the quota manager at its first use, because most brokers need none. The modules that
+it makes take what they use as arguments and never import this module.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,19 +18,18 @@ from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
 from broker.log.validation.opening import Limits, limits_of
-from broker.membership.hosted_partitions import without_leaders
-from broker.metadata.change import Change
 from broker.metadata.changes import MetadataChanges
 from broker.metadata.file_executor import FileExecutor
 from broker.metadata.image import Image, Node
 from broker.metadata.local_metadata import LocalMetadata
 from broker.metadata.producer_ids import ProducerIds
-from broker.metadata.topic import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
+from broker.metadata.topic import Topic
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
+from broker.services.coordinators import Coordinators
 from broker.services.fetch_sessions import FetchSessions
-from broker.services.image_consequences import begin_epoch, follow_alone, follow_metadata, follow_stored
+from broker.services.image_consequences import follow_alone, follow_metadata, follow_stored
 from broker.services.kafka_messages import not_led
 from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.settings.group_config import GroupConfig
@@ -48,9 +46,7 @@ if TYPE_CHECKING:
     from broker.membership.replica_manager import ReplicaManager
     from broker.quota.quota_manager import Meter, QuotaManager
     from broker.replication.partition import Partition
-    from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
-    from broker.services.group_coordination import GroupCoordination
-    from broker.services.transaction_coordination import TransactionCoordination
+    from broker.services.coordinator_topic import CoordinatorPorts
 
 FETCH_SESSION_ID_MAX = 2**31 - 1
 
@@ -103,6 +99,8 @@ class BrokerServices:
     clock_waits: ClockWaits = field(init=False)
     """The partitions whose last id is ahead of the clock."""
     turn: ProduceTurn = field(init=False)
+    coordinators: Coordinators = field(init=False)
+    """The coordinators of groups and of transactions."""
     quotas: "QuotaManager | None" = field(init=False, default=None)
     """None while no client has a quota."""
     transaction_config: TransactionConfig = field(default_factory=TransactionConfig)
@@ -120,14 +118,12 @@ class BrokerServices:
     """The name of the listener that other brokers use; None on a server alone."""
     protected_listener: str | None = None
     """The same, if clients have another listener."""
-    _groups: "GroupCoordination | None" = None
-    _transactions: "TransactionCoordination | None" = None
-    _start_ms: int = 0
     _led: dict[tuple[str | UUID, int], PartitionLog] = field(default_factory=dict)
     """A cache of `log_of` by topic (name or id) and partition; a change of topics clears it."""
 
     def __post_init__(self) -> None:
         self._started_with = self.config
+        self.coordinators = Coordinators(self)
         self.node = self.local.broker.node
         self.hosted = self.local.image
         self.hosted.on_change = self._led.clear
@@ -215,58 +211,11 @@ class BrokerServices:
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
-    def open_logs(self) -> None:
-        """At start, open the logs of all topics, and recover batches that a crash left in the journal.
-
-        Raise CheckpointDamaged, JournalUnreadable or StorageError.
-        """
-        self.logs.load_checkpoint()
-        if self.member is not None:
-            from broker.services.replicas import begin_life  # a server alone needs none of it
-
-            begin_life(self, self.member)
-            self.hosted.apply([Change(self.member.with_settings(self.hosted.topics()))])
-        self.local.put_away(self.logs.finish_deletions(self.local.deleting))
-        for topic in self.hosted.topics():
-            config = self.config_of(topic)
-            for number in topic.copies_on(self.node.id):
-                self.logs.open_at_start(topic.name, number, config, topic.id, topic.partitions[number].leader_epoch)
-                if self.replication is not None:
-                    self.replication.opened(topic, number)
-        if self.is_alone:
-            self._begin_epochs()
-        else:
-            self.hosted.apply([Change(without_leaders(self.hosted.topics()))])
-            coordinates = self.hosted.topic(TRANSACTIONS_TOPIC) is not None
-            self.local.begin_in_cluster(self.producer_ids, doubts=coordinates and not self.logs.stopped_cleanly)
-        self.logs.opened()
-
     def close(self, run_jobs: RunJobs = run_in_turn) -> None:
         """Close the logs at a stop. The worker threads have ended; `run_jobs` runs what waits for the disk."""
         self.logs.close(run_jobs)
         if self.replication is not None:
             self.replication.close()
-
-    def _begin_epochs(self) -> None:
-        """Continue each partition in its leader epoch. After a crash begin a new one, as a new leader does in Kafka.
-
-        A crash may have lost the end of a log. Without a new epoch no reader could see that, once other records are at
-        these offsets (KIP-101). A log can be ahead of the metadata: after a start on a full disk, or after an operator
-        put an older file back.
-        """
-        crashed = not self.logs.stopped_cleanly
-        logs = {(log.topic, log.partition): log for log in self.logs.all()}
-        begun = []
-        for topic in self.metadata.topics():
-            epochs = [state.leader_epoch for state in topic.partitions]
-            for partition, epoch in enumerate(epochs):
-                log = logs.get((topic.name, partition))
-                epochs[partition] = max(epoch, -1 if log is None else log.leader_epoch) + crashed
-                if log is not None:
-                    log.start_leader_epoch(epochs[partition])
-            if epochs != [state.leader_epoch for state in topic.partitions]:
-                begun.append(topic.in_epochs(epochs))
-        self.local.begin(begun, not crashed)
 
     def config_of(self, topic: Topic) -> TopicConfig:
         return self.config.topic_defaults.with_properties(topic.properties)
@@ -303,35 +252,8 @@ class BrokerServices:
     def new_uuid(self) -> UUID:
         return self.local.new_uuid()
 
-    # --- coordinators --------------------------------------------------------------------------------------------
-
-    @property
-    def groups(self) -> "GroupCoordination":
-        """The group coordinator, imported and made at its first use, because most brokers started for a test or a demo
-        have no groups."""
-        if self._groups is None:
-            from broker.services.group_coordination import GroupCoordination
-
-            self._groups = GroupCoordination(self._coordinator_ports(), self.group_config, self._start_ms)
-        return self._groups
-
-    @property
-    def transactions(self) -> "TransactionCoordination":
-        """The transaction coordinator, imported and made at its first use."""
-        if self._transactions is None:
-            from broker.services.transaction_coordination import TransactionCoordination
-
-            self._transactions = TransactionCoordination(
-                self._coordinator_ports(), self.transaction_config, self._start_ms, self._offsets_ended
-            )
-        return self._transactions
-
-    @property
-    def has_transactions(self) -> bool:
-        """True if the transaction coordinator was made."""
-        return self._transactions is not None
-
-    def _coordinator_ports(self) -> "CoordinatorPorts":
+    def coordinator_ports(self) -> "CoordinatorPorts":
+        """Return the services that a coordinator uses."""
         from broker.services.coordinator_topic import CoordinatorPorts
 
         return CoordinatorPorts(
@@ -352,96 +274,6 @@ class BrokerServices:
             peer_calls=self.peer_calls,
             replicates=self.replicates,
         )
-
-    def _offsets_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
-        """Pass the marker of a partition of `__consumer_offsets` to the group coordinator, which is made if needed."""
-        self.groups.transaction_ended(partition, producer_id, commit, now)
-
-    def group_states(self) -> Counter[str]:
-        """Return the number of groups in each state."""
-        groups = () if self._groups is None else self._groups.list_groups()
-        return Counter(group.state for group in groups)
-
-    def group_offsets(self) -> Iterator[tuple[str, str, int, int]]:
-        """Yield (group, topic, partition, committed offset) of all groups."""
-        return iter(()) if self._groups is None else self._groups.offsets()
-
-    def group_offsets_number(self) -> int:
-        """Return how many offsets are committed, over all groups."""
-        return 0 if self._groups is None else self._groups.offsets_number
-
-    def transaction_states(self) -> Counter[str]:
-        """Return the number of transactional ids in each state."""
-        transactions = () if self._transactions is None else self._transactions
-        return Counter(transaction.state.title for transaction in transactions)
-
-    def forget_topics(self, names: Collection[str], now: Now) -> None:
-        """Drop the offsets committed for these deleted topics."""
-        if names:
-            self.groups.forget_topics(names.__contains__, now)
-
-    def resign_coordinators(self, deleted: Mapping[str, Collection[int]], now: Now) -> None:
-        """Drop the state of the coordinators that was kept in deleted logs, given as partitions by topic."""
-        if GROUP_OFFSETS_TOPIC in deleted and self._groups is not None:
-            self._groups.partitions.follow_leaders(now)
-        if TRANSACTIONS_TOPIC in deleted:
-            self.transactions.deleted(deleted[TRANSACTIONS_TOPIC], now)
-
-    def lead_coordinators(self, names: Collection[str], now: Now) -> None:
-        """Lead the coordinators of these topics' partitions that this broker leads now, and resign the others."""
-        if GROUP_OFFSETS_TOPIC in names:
-            self.groups.partitions.follow_leaders(now)
-        if TRANSACTIONS_TOPIC in names:
-            self.transactions.partitions.follow_leaders(now)
-
-    def coordinator_topic(self, name: str) -> "CoordinatorTopic | None":
-        """Return the topic if a coordinator keeps its records in it, else None. The topic may not exist yet."""
-        if name == GROUP_OFFSETS_TOPIC:
-            return self.groups.topic
-        return self.transactions.topic if name == TRANSACTIONS_TOPIC else None
-
-    def load_coordinators(self, now: Now) -> None:
-        """Load groups, offsets and transactions from their records, once the logs are open. Groups are first, because
-        the ends of transactions that are continued may commit offsets."""
-        self._start_ms = now.ms
-        if self.hosted.topic(GROUP_OFFSETS_TOPIC) is not None:
-            self.groups.load_all(now)
-        is_open = any(log.producers.open_transactions() for log in self.logs.all())
-        if is_open or self.hosted.topic(TRANSACTIONS_TOPIC) is not None:
-            self.transactions.load_all(now)
-
-    def adopt_late_logs(self, now: Now) -> None:
-        """Load what coordinators keep in logs that the start could not open (a full disk), as a start does."""
-        opened = self.logs.take_opened_late()
-        for log in opened:
-            topic = self.hosted.topic(log.topic)
-            if topic is None:
-                continue
-            if self.replication is not None:
-                self.replication.opened(topic, log.partition)
-            begin_epoch(self, log, topic.partitions[log.partition], now)
-        late = {log.topic for log in opened}
-        if self.local.lacks_space and not self.logs.disk.is_full:
-            self.file_executor.store_again()
-        for log in opened:
-            if log.topic == GROUP_OFFSETS_TOPIC:
-                self.groups.load_late(log.partition, now)
-        if TRANSACTIONS_TOPIC in late or any(log.producers.open_transactions() for log in opened):
-            self.transactions.load_again(now)
-
-    def tick_coordinators(self, now: Now) -> None:
-        if self._groups is not None:
-            self._groups.tick(now)
-        if self._transactions is not None:
-            self._transactions.tick(now)
-
-    def coordinators_deadline_ms(self) -> int | None:
-        """Return when `tick_coordinators` is due, on the monotonic clock; None without a deadline."""
-        group = None if self._groups is None else self._groups.next_deadline_ms()
-        transaction = None if self._transactions is None else self._transactions.next_deadline_ms()
-        if group is None or transaction is None:
-            return transaction if group is None else group
-        return min(group, transaction)
 
     # --- appends -------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ def group_positions(services: BrokerServices) -> tuple[list[GroupPosition], int]
     At most `flakelog.metrics.group.partitions.max` committed offsets are looked at. Offsets in partitions without an
     open log are in neither number.
     """
-    offsets_number = services.group_offsets_number()
+    offsets_number = services.coordinators.group_offsets_number()
     if not offsets_number:
         return [], 0
     most = services.group_config.metrics_group_partitions_max
@@ -41,7 +41,7 @@ def group_positions(services: BrokerServices) -> tuple[list[GroupPosition], int]
 def _positions(
     services: BrokerServices, logs: dict[tuple[str, int], PartitionLog], most: int
 ) -> Iterator[GroupPosition]:
-    for group, topic, partition, committed in islice(services.group_offsets(), most):
+    for group, topic, partition, committed in islice(services.coordinators.group_offsets(), most):
         log = logs.get((topic, partition))
         if log is None or log.offline is not None:
             continue

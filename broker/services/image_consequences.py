@@ -17,6 +17,7 @@ from broker.metadata.image import Image, ImageDelta, Node
 from broker.metadata.topic import PartitionState, Topic
 from broker.metrics import Metrics
 from broker.now import Now
+from broker.services.coordinators import Coordinators
 from broker.settings.config import TopicConfig
 
 if TYPE_CHECKING:  # a server alone has no other copies
@@ -30,6 +31,7 @@ class ChangedServices(Protocol):
     logs: LogManager
     metrics: Metrics
     node: Node
+    coordinators: Coordinators
     replication: "ReplicaManager | None"
 
     def configure(self) -> None: ...
@@ -42,25 +44,19 @@ class ChangedServices(Protocol):
 
     def touch(self, log: PartitionLog, now: Now) -> None: ...
 
-    def lead_coordinators(self, names: Collection[str], now: Now) -> None: ...
-
-    def resign_coordinators(self, deleted: Mapping[str, Collection[int]], now: Now) -> None: ...
-
-    def forget_topics(self, names: Collection[str], now: Now) -> None: ...
-
 
 def follow_alone(services: ChangedServices, delta: ImageDelta, now: Now) -> PutAway | None:
     """Carry out all consequences on a server alone. Return the job that puts deleted logs away, if there are any."""
     _use_settings(services, delta, now)
     put_away = follow_hosted(services, delta, now)
-    services.forget_topics({topic.name for topic in delta.deleted}, now)
+    services.coordinators.forget_topics({topic.name for topic in delta.deleted}, now)
     return put_away
 
 
 def follow_metadata(services: ChangedServices, delta: ImageDelta, now: Now) -> None:
     """Carry out what follows from decisions of a cluster's controller, and from settings that a broker has changed."""
     _use_settings(services, delta, now)
-    services.forget_topics({topic.name for topic in delta.deleted}, now)
+    services.coordinators.forget_topics({topic.name for topic in delta.deleted}, now)
     altered = {}
     for topic in (*delta.made, *(after for before, after in delta.altered if before.properties != after.properties)):
         own = services.hosted.topic(topic.id)
@@ -92,7 +88,7 @@ def follow_hosted(services: ChangedServices, delta: ImageDelta, now: Now) -> Put
     led = [*delta.made, *(after for before, after in delta.altered if before.partitions is not after.partitions)]
     for topic in led:
         _begin_epochs(services, topic, now)
-    services.lead_coordinators([topic.name for topic in led], now)
+    services.coordinators.lead([topic.name for topic in led], now)
     return put_away
 
 
@@ -147,7 +143,7 @@ def _delete(services: ChangedServices, lost: Mapping[str, Collection[int]], now:
     if services.replication is not None:
         services.replication.deleted(lost)
     services.metrics.deleted({name for name in lost if services.hosted.topic(name) is None}, logs)
-    services.resign_coordinators(lost, now)  # coordinators answer their waiting requests first
+    services.coordinators.resign(lost, now)  # coordinators answer their waiting requests first
     for log in logs:
         services.touch(log, now)
     return put_away

@@ -32,6 +32,7 @@ def check(data_dir: Path, as_json: bool) -> None:
     from broker.metadata.image import RegisteredBroker
     from broker.metadata.local_metadata import FileMetadataStore, LocalMetadata
     from broker.services.context import BrokerServices
+    from broker.services.start import open_logs
     from broker.settings.config import BrokerConfig
     from broker.waiting.purgatory import Purgatory
 
@@ -52,7 +53,7 @@ def check(data_dir: Path, as_json: bool) -> None:
         local.load()
         logs = LogManager(overlay, config, notes.append)
         purgatory = Purgatory(0, config.max_delayed_operations)
-        BrokerServices(config, local, logs, purgatory, notes.append).open_logs()
+        open_logs(BrokerServices(config, local, logs, purgatory, notes.append))
     except (StorageError, MetadataDamaged, CheckpointDamaged) as error:
         fail(str(error))
     problems = 0

@@ -75,7 +75,7 @@ class GroupPage(NamedTuple):
 
 def group_list(services: BrokerServices, search: str = "", page: int = 0) -> GroupList:
     """Return a page of groups, by id."""
-    groups = services.groups
+    groups = services.coordinators.groups
     needle = search.strip().lower()
     listed = groups.list_groups()
     matching = sorted(group for group in listed if needle in group.group_id.lower())
@@ -95,8 +95,8 @@ def group_list(services: BrokerServices, search: str = "", page: int = 0) -> Gro
 
 def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupPage | None:
     """Return a group, None if there is no such group."""
-    described = services.groups.describe(group_id)
-    committed = services.groups.fetch_all(group_id)
+    described = services.coordinators.groups.describe(group_id)
+    committed = services.coordinators.groups.fetch_all(group_id)
     fetched = {(offset.topic, offset.partition): offset.committed for offset in committed}
     if described.error and not fetched:
         return None
@@ -149,7 +149,7 @@ def readers(services: BrokerServices, topic: str) -> list[Reader]:
 
     Of the members, at most MEMBERS_MAX are looked at.
     """
-    groups, budget = services.groups, MEMBERS_MAX
+    groups, budget = services.coordinators.groups, MEMBERS_MAX
     by_group = {group_id: Reader(group_id, True, 0) for group_id in groups.readers(topic)}
     for group in groups.list_groups():
         if group.state in STOPPED:
@@ -166,7 +166,7 @@ def readers(services: BrokerServices, topic: str) -> list[Reader]:
 
 
 def _committed(services: BrokerServices, group_id: str) -> Mapping[Partition, int]:
-    fetched = services.groups.fetch_all(group_id)
+    fetched = services.coordinators.groups.fetch_all(group_id)
     return {
         (offset.topic, offset.partition): offset.committed.offset for offset in fetched if offset.committed.offset >= 0
     }

@@ -62,7 +62,7 @@ def overview(server: WatchedServer, engine: Engine, rates: RateSeries) -> Overvi
         messages=messages,
         log_bytes=log_bytes,
         connections=engine.connections,
-        groups=sum(services.group_states().values()),
+        groups=sum(services.coordinators.group_states().values()),
         open_transactions=sum(len(log.producers.open_transactions()) for log in logs),
         usable_bytes=services.logs.disk.usable_bytes,
         rates=(None,) * len(THROUGHPUT) if last is None else last.values,

@@ -146,7 +146,7 @@ def topic_page(services: BrokerServices, name: str, page: int = 0) -> TopicPage 
         rows=_partitions(services, topic, range(pages.start, pages.end)),
         pages=pages,
         configs=config_rows(services, topic),
-        groups=services.groups.readers(topic.name),
+        groups=services.coordinators.groups.readers(topic.name),
         has_letters=services.metadata.topic(topic.name + SUFFIX) is not None,
     )
 

@@ -46,14 +46,14 @@ class Transactions(NamedTuple):
 
 def transactions(services: BrokerServices, now_ms: int, page: int = 0) -> Transactions:
     """Return the transactional ids of the coordinator, which is not made for that."""
-    by_need = [] if not services.has_transactions else list(services.transactions)
+    by_need = [] if not services.coordinators.has_transactions else list(services.coordinators.transactions)
     by_need.sort(
         key=lambda transaction: (not transaction.partitions, transaction.started_ms, transaction.transactional_id)
     )
     pages = pages_of(len(by_need), page)
     rows = []
     for transaction in by_need[pages.start : pages.end]:
-        unmarked = sorted(services.transactions.unmarked(transaction))
+        unmarked = sorted(services.coordinators.transactions.unmarked(transaction))
         is_open = bool(unmarked) and transaction.started_ms >= 0
         rows.append(
             TransactionRow(

@@ -11,6 +11,7 @@ from broker.log.log_manager import LogManager
 from broker.net.jobs_at_once import run_at_once
 from broker.net.server import BrokerServer
 from broker.services.context import BrokerServices
+from broker.services.start import open_logs
 from broker.waiting.purgatory import Purgatory
 from broker.wire.errors import ApiError
 from flakelog.machine import file_limit, partition_files
@@ -38,7 +39,7 @@ class BrokerParts(NamedTuple):
     def serve(self, topics: "Sequence[NewTopic]") -> None:
         """Create the topics unless they exist, and accept connections; StartError if one cannot be created."""
         services, now = self.engine.services, self.network.now()
-        services.load_coordinators(now)
+        services.coordinators.load(now)
         if topics:
             from flakelog.new_topic import make
 
@@ -82,7 +83,7 @@ def open_broker(
     services.listener_limits = settings.listener_limits
     services.given = {**settings.shown, "log.dirs": storage.location}
     services.fixed_configs = (replace(settings.server, log_dirs=storage.location), settings.idgen)
-    services.open_logs()
+    open_logs(services)
     logs.disk.check(network.now())
     engine = make_engine(services)
     lifecycle.take(Stage.LOGS, partial(services.close, run_at_once))

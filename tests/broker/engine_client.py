@@ -25,6 +25,7 @@ from broker.metadata.topic import Topic, new_partitions
 from broker.now import Now
 from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.services.context import BrokerServices
+from broker.services.start import open_logs
 from broker.services.topic_changes import create_topic, plan_alteration, plan_deletion
 from broker.settings.config import BrokerConfig
 from broker.settings.group_config import GroupConfig
@@ -98,12 +99,12 @@ class EngineBroker:
         )
         self.services.transaction_config = TransactionConfig(**transaction)
         self.services.given = {each.name: str(settings[each.field]) for each in SETTINGS if each.field in settings}
-        self.services.open_logs()
+        open_logs(self.services)
         self.worker = IdWorker(
             Layout(), own.id, start_ms=WALL_MS + now_ms, limit_ms=WALL_MS + 365 * DAY_MS, max_ahead_ms=max_ahead_ms
         )
         self.services.id_stamper.worker = lambda: self.worker
-        self.services.load_coordinators(self.now)
+        self.services.coordinators.load(self.now)
         self.engine = engine(self.services)
         self.clients = {}
 

@@ -94,16 +94,16 @@ def test_bytes_and_connections_of_the_network_are_counted(broker):
 
 
 def test_groups_and_transactional_ids_are_counted_by_their_state(broker):
-    assert (broker.services.group_states(), broker.services.transaction_states()) == ({}, {})
+    assert (broker.services.coordinators.group_states(), broker.services.coordinators.transaction_states()) == ({}, {})
     producers = [TransactionalProducer(broker, name) for name in ("a", "b", "c")]
     for each in producers:
         each.init()
     producers[0].write("flights", b"a")
     producers[1].write("flights", b"b")
     assert producers[1].end(True) == 0
-    assert broker.services.transaction_states() == {"Ongoing": 1, "CompleteCommit": 1, "Empty": 1}
+    assert broker.services.coordinators.transaction_states() == {"Ongoing": 1, "CompleteCommit": 1, "Empty": 1}
     world = World(EngineLine(broker))
     world.member()
     world.group = "readers"
     world.commit()
-    assert broker.services.group_states() == {"Stable": 1, "Empty": 1}
+    assert broker.services.coordinators.group_states() == {"Stable": 1, "Empty": 1}

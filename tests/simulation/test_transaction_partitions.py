@@ -44,7 +44,7 @@ class Life:
         self.broker = EngineBroker(durable_acks=durable, transaction_state_log_num_partitions=STATE_PARTITIONS)
         self.broker.create("wide", WIDE)
         self.producers = [TransactionalProducer(self.broker, name, timeout_ms=TIMEOUT_MS) for name in IDS]
-        self.partitions = self.broker.services.transactions.partitions
+        self.partitions = self.broker.services.coordinators.transactions.partitions
         self.epochs = dict.fromkeys(range(STATE_PARTITIONS), 0)
         self.history, self.open, self.ends = [], {}, []
 
@@ -179,9 +179,9 @@ class Life:
         self.collect()
         assert not self.ends, "an end was not answered"
         assert len(list(self.partitions)) == STATE_PARTITIONS
-        states = {transaction.state.title for transaction in self.broker.services.transactions}
+        states = {transaction.state.title for transaction in self.broker.services.coordinators.transactions}
         assert states <= {"Empty", "CompleteCommit", "CompleteAbort"}, states
-        assert not self.broker.services.transactions._due.awaited
+        assert not self.broker.services.coordinators.transactions._due.awaited
         reader, seen = self.broker.connect(), {}
         for partition in range(WIDE):
             log = self.broker.services.log_of("wide", partition)
@@ -195,8 +195,8 @@ class Life:
                 assert not partitions, f"{written.value} was never committed"
             elif written.answered:
                 assert partitions, f"{written.value} was committed"
-        totals = self.broker.services.transactions._totals
-        assert (totals.ids, totals.ongoing) == (len(self.broker.services.transactions), 0)
+        totals = self.broker.services.coordinators.transactions._totals
+        assert (totals.ids, totals.ongoing) == (len(self.broker.services.coordinators.transactions), 0)
 
 
 def live(seed, count):

@@ -135,7 +135,7 @@ def test_the_own_clock_ends_the_session_before_the_coordinator_does(cluster):
         cluster.after(50)
         if lost_ms is None and a.all_of(Lost):
             lost_ms = cluster.now_ms
-        if not cluster.broker.services.groups.describe("g").members:
+        if not cluster.broker.services.coordinators.groups.describe("g").members:
             removed_ms = cluster.now_ms
     assert lost_ms is not None and lost_ms <= removed_ms
     assert any("session.timeout.ms" in e.why for e in a.events if isinstance(e, Lost))
@@ -311,7 +311,8 @@ def test_a_join_without_an_answer_is_trouble_after_the_rebalance_timeout():
 
 def test_a_member_the_coordinator_does_not_know_loses_its_partitions_and_begins_anew(cluster):
     (a,) = started(cluster, "a")
-    cluster.broker.services.groups.find("g").core.leave("g", [(a.member.identity.member_id, None)], cluster.broker.now)
+    group = cluster.broker.services.coordinators.groups.find("g").core
+    group.leave("g", [(a.member.identity.member_id, None)], cluster.broker.now)
     cluster.after(3_000)
     assert "UNKNOWN_MEMBER_ID" in next(event.why for event in a.events if isinstance(event, Lost))
     assert a.all_of(Assigned) == [ALL, ALL]

@@ -117,7 +117,7 @@ def test_an_unexpected_fault_in_a_slice_closes_its_connection_only(broker, clien
     def fail(key, listener):
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(broker.services.groups.topic, "find", fail)
+    monkeypatch.setattr(broker.services.coordinators.groups.topic, "find", fail)
     client.send(*KEYS)
     assert "a fault of the broker's own" in client.closed
     assert any("RuntimeError: a fault" in line for line in broker.reported)

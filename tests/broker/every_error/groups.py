@@ -107,7 +107,7 @@ def commit_too_large(world):
 def of_loading_coordinator(world):
     """Send a request to a coordinator whose many offsets are being loaded, in several slices."""
     world.coordinated()
-    groups, now = world.broker.services.groups, world.broker.now
+    groups, now = world.broker.services.coordinators.groups, world.broker.now
     led = groups.find(world.group)
     offsets = tuple(OffsetToCommit(world.topic, partition, 1) for partition in range(ITEMS_AT_ONCE))
     led.core.commit(CommitRequest(group_id=world.group, offsets=offsets), now)

@@ -34,7 +34,7 @@ def listed(world, pattern):
 def loading(world):
     """Give the coordinator many transactional ids, which it loads in several slices, and let it load them."""
     world.producer()
-    transactions, now = world.broker.services.transactions, world.broker.now
+    transactions, now = world.broker.services.coordinators.transactions, world.broker.now
     led = transactions.find(world.transactional_id)
     for n in range(ITEMS_AT_ONCE):
         led.run(led.core.init_producer_id(f"id-{n}", 1_000, None, now), now)
@@ -88,7 +88,7 @@ def without_ids(world):
 def end_in_last_epoch(world):
     """End a transaction in the last epoch, so that the next transaction needs another producer id."""
     producer = ongoing(world)
-    core = world.broker.services.transactions.find(world.transactional_id).core
+    core = world.broker.services.coordinators.transactions.find(world.transactional_id).core
     core.apply(replace(core.get(world.transactional_id), producer_epoch=EPOCH_LAST))
     full(without_ids(world))
     return world.end((producer[0], EPOCH_LAST))
@@ -221,7 +221,7 @@ def mark_while_searching(world):
     producer = world.producer()
     world.add(producer, version=3)
     world.write(producer)
-    world.broker.services.transactions._stranded.remember()
+    world.broker.services.coordinators.transactions._stranded.remember()
     return world.mark(producer)
 
 

@@ -86,8 +86,8 @@ def test_partitions_are_added_without_verify_only(broker, producer):
 
 
 def test_another_broker_coordinates_the_transaction(broker, producer):
-    for led in broker.services.transactions.partitions.led():
-        broker.services.transactions.partitions.resign(led.partition, led.leader_epoch + 1, broker.now)
+    for led in broker.services.coordinators.transactions.partitions.led():
+        broker.services.coordinators.transactions.partitions.resign(led.partition, led.leader_epoch + 1, broker.now)
     assert ask(broker, transaction_of(producer, ("flights", 0))) == [[ErrorCode.NOT_COORDINATOR]]
 
 

@@ -100,7 +100,7 @@ def test_on_a_full_disk_offsets_stay_and_can_be_taken_away_later(broker, client)
 def test_on_a_full_disk_a_group_stays_and_can_be_deleted_later(broker, client):
     broker.storage.free_bytes = 0
     assert delete_group(client) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert (committed(client), len(broker.services.groups)) == (5, 1)
+    assert (committed(client), len(broker.services.coordinators.groups)) == (5, 1)
     broker.storage.free_bytes = None
     assert delete_group(client) == 0
     for each in (client, broker.restarted().connect()):

@@ -140,11 +140,11 @@ def test_what_is_stranded_in_a_topic_that_is_deleted_is_tried_no_more(broker):
     strand_a_transaction(broker)
     broker.storage.free_bytes = broker.storage.open("metadata.json").size + 20
     again = broker.restarted(clean=False)
-    assert again.services.transactions.next_deadline_ms() is not None, "it is tried again"
+    assert again.services.coordinators.transactions.next_deadline_ms() is not None, "it is tried again"
     broker.storage.free_bytes = None
     again.delete("flights")
     again.at(again.now_ms + 10_000)
-    assert again.services.transactions.next_deadline_ms() is None
+    assert again.services.coordinators.transactions.next_deadline_ms() is None
 
 
 def test_stranded_transactions_are_ended_some_at_a_time_and_nobody_begins_before_his_own_is(broker):

@@ -37,7 +37,7 @@ def test_many_transactions_that_time_out_together_are_aborted_some_at_a_time(bro
     for each in producers:
         each.init()
         each.write("flights", b"a")
-    transactions = broker.services.transactions
+    transactions = broker.services.coordinators.transactions
     steps, before = [], 100
     while before:
         broker.at(broker.engine.next_deadline(broker.now))
@@ -106,6 +106,6 @@ def test_a_transactional_id_that_is_not_used_expires(broker):
     busy.write("flights", b"a")
     broker.at(start_ms + week_ms + 3_600_000)
     producer.client = broker.connect()
-    assert len(broker.services.transactions) == 1
+    assert len(broker.services.coordinators.transactions) == 1
     assert producer.end(True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert len(broker.restarted().services.transactions) == 1
+    assert len(broker.restarted().services.coordinators.transactions) == 1

@@ -9,7 +9,7 @@ MANY = 3 * MARKERS_AT_ONCE
 
 def coordinator_of(broker, transactional_id="payments"):
     """Return the coordinator of the partition that keeps the transactional id."""
-    return broker.services.transactions.find(transactional_id)
+    return broker.services.coordinators.transactions.find(transactional_id)
 
 
 def state_of(broker, transactional_id="payments"):

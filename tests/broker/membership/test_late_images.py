@@ -80,13 +80,13 @@ def test_a_topic_whose_node_is_damaged_is_not_taken_for_deleted_by_the_brokers_o
     cluster.expire(dead)
     cluster.later(1_000)
     assert path in cluster.controller.member.controller.context.damaged
-    assert coordinator.services.groups.offsets_number == 1
+    assert coordinator.services.coordinators.groups.offsets_number == 1
     assert cluster.client(2).produce("flights", b"a").error_code == 0
     mend()
     cluster.later(1_000)
     cluster.restart(dead)
     cluster.later(10_000)
-    assert coordinator.services.groups.offsets_number == 1
+    assert coordinator.services.coordinators.groups.offsets_number == 1
     assert cluster.controller.member.controller.context.damaged == {}
     assert leaders(cluster, "flights", dead) == [2]
 

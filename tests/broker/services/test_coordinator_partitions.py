@@ -69,7 +69,7 @@ class House:
     def __init__(self, monkeypatch, **properties):
         monkeypatch.setattr(steps, "ITEMS_AT_ONCE", ITEMS)
         self.broker = EngineBroker()
-        self.ports = self.broker.services._coordinator_ports()
+        self.ports = self.broker.services.coordinator_ports()
         self.topic = CoordinatorTopic(self.ports, TOPIC, PARTITIONS, {}, "numbers")
         self.broker.create(TOPIC, PARTITIONS, **properties)
         self.partitions = CoordinatorPartitions(self.topic, self.ports, Numbers)

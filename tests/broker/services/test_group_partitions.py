@@ -31,7 +31,7 @@ class House:
         self.broker = EngineBroker(offsets_topic_num_partitions=PARTITIONS, **settings)
         self.broker.create("t", 100)
         self.broker.connect().ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
-        self.groups = self.broker.services.groups
+        self.groups = self.broker.services.coordinators.groups
         self.epochs = [0] * PARTITIONS
         self.waiting = []
         """Answers of requests that wait: one list for each, empty until the answer is there."""

@@ -332,7 +332,7 @@ def test_offsets_are_committed_if_their_group_was_added(cluster, producer, group
     assert producer.commit_offset(group, "flights", 6) == 0
     assert questions(cluster) == 2
     assert producer.end(True) == 0
-    offsets = cluster.group_coordinator_of(group).services.group_offsets()
+    offsets = cluster.group_coordinator_of(group).services.coordinators.group_offsets()
     assert (group, "flights", 0, 6) in list(offsets)
 
 

@@ -44,7 +44,7 @@ def broker_of(**settings):
 
 
 def partitions_of(broker):
-    return broker.services.transactions.partitions
+    return broker.services.coordinators.transactions.partitions
 
 
 def resign(broker, epoch, partition=MINE):
@@ -94,9 +94,9 @@ def mark(broker, producer, epoch, commit=True):
 def test_a_new_epoch_with_the_same_leader_unloads_nothing_and_answers_no_waiter(broker):
     producer = begin_in_many(broker)
     send_end(producer)
-    before = broker.services.transactions.find("payments")
+    before = broker.services.coordinators.transactions.find("payments")
     lead(broker, 1)
-    assert broker.services.transactions.find("payments") is before and codes(producer) == []
+    assert broker.services.coordinators.transactions.find("payments") is before and codes(producer) == []
     broker.at(broker.now_ms + 1_000)
     assert codes(producer) == [0] and ended_in(broker) == MANY
     assert coordinator_epoch(broker, "wide", 0) in (0, 1) and coordinator_epoch(broker, "wide", MANY - 1) == 1
@@ -261,7 +261,7 @@ def led_by(broker, partition, node):
     states = list(topic.partitions)
     states[partition] = states[partition]._replace(leader=node)
     broker.change(Staged(Change({STATE: replace(topic, partitions=tuple(states))})))
-    broker.services.transactions.load_again(broker.now)
+    broker.services.coordinators.transactions.load_again(broker.now)
 
 
 def with_a_record_off_the_disk(broker):
@@ -270,7 +270,7 @@ def with_a_record_off_the_disk(broker):
     producer.write("flights", b"a")
     broker.alter(STATE, {"flakelog.visible.after.flush": "true"})
     broker.hold_syncs()
-    coordinator = broker.services.transactions.find("payments")
+    coordinator = broker.services.coordinators.transactions.find("payments")
     coordinator.run(coordinator.core.init_producer_id("new", 60_000, None, broker.now), broker.now)
     return producer
 
@@ -281,16 +281,16 @@ def test_nothing_is_stranded_unless_the_coordinators_whole_topic_is_led_here_and
     producer = producer_of(broker)
     producer.write("flights", b"a")
     if elsewhere != MINE:
-        coordinator = broker.services.transactions.find("payments")
+        coordinator = broker.services.coordinators.transactions.find("payments")
         decided = coordinator.core.get("payments").ended(True, broker.now.wall_ms)
         coordinator._log(decided, broker.now)
         coordinator._log(decided.completed(broker.now.wall_ms), broker.now)  # and the marker is lost
     led_by(broker, elsewhere, 7)
-    assert not broker.services.transactions.leads_all
+    assert not broker.services.coordinators.transactions.leads_all
     broker.at(broker.now_ms + 1_000)
     assert broker.services.log_of("flights", 0).last_stable_offset == 0
     lead(broker, 1, elsewhere)
-    assert broker.services.transactions.leads_all
+    assert broker.services.coordinators.transactions.leads_all
     broker.at(broker.now_ms + 1_000)
     assert broker.services.log_of("flights", 0).last_stable_offset == 0, "the search was given up"
     led_by(broker, elsewhere, 1)
@@ -301,8 +301,8 @@ def test_nothing_is_stranded_unless_the_coordinators_whole_topic_is_led_here_and
 def test_a_transaction_that_all_partitions_know_nothing_of_is_aborted_in_the_epoch_that_its_partition_has_seen(broker):
     producer = producer_of(broker)
     producer.write("flights", b"a")
-    log = broker.services.log_of("flights", 0)
-    broker.services.transactions.append_marker(log, producer.id, producer.epoch, Marker(True, 3), broker.now)
+    log, transactions = broker.services.log_of("flights", 0), broker.services.coordinators.transactions
+    transactions.append_marker(log, producer.id, producer.epoch, Marker(True, 3), broker.now)
     assert producer.send("flights", b"b") == 0
     broker.delete(STATE)
     assert committed(broker.connect(), "flights") == [b"a"]
@@ -314,7 +314,7 @@ def test_a_search_ends_when_the_last_partition_was_loaded_although_another_is_da
     producer = with_a_record_off_the_disk(broker)
     damaged = broker.services.log_of(STATE, 1 - MINE)
     append_records(damaged, [Keyed(transaction_key("x"), b"\xff\xff")], broker.services.id_stamper, broker.now)
-    broker.services.transactions.load_again(broker.now)
+    broker.services.coordinators.transactions.load_again(broker.now)
     assert partitions_of(broker).is_loading, "the new record is not on the disk"
     broker.services.log_of(STATE, MINE).ask_sync(soon=True)
     broker.release()
@@ -330,7 +330,7 @@ def test_a_search_ends_when_the_last_partition_was_loaded_although_another_is_da
 def test_a_requested_marker_is_refused_until_the_search_has_ended_what_is_stranded(broker):
     """It would decide a stranded transaction too, and the other way perhaps."""
     producer = with_a_record_off_the_disk(broker)
-    broker.services.transactions.load_again(broker.now)
+    broker.services.coordinators.transactions.load_again(broker.now)
     assert mark(broker, producer, 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert broker.services.log_of("flights", 0).last_stable_offset == 0
     broker.services.log_of(STATE, MINE).ask_sync(soon=True)
@@ -356,6 +356,6 @@ def test_a_step_of_a_coordinator_that_resigned_does_nothing(broker):
     for partition in range(PARTITIONS):
         lead(broker, 2, partition)
     broker.at(broker.now_ms + 20_000)
-    assert {transaction.state.title for transaction in broker.services.transactions} == {"CompleteAbort"}
+    assert {transaction.state.title for transaction in broker.services.coordinators.transactions} == {"CompleteAbort"}
     log = broker.services.log_of("flights", 0)
     assert log.last_stable_offset == log.log_end_offset
