@@ -14,6 +14,8 @@ from tests.patience import SECONDS, until
 
 PARTITIONS = range(6)
 SESSION_MS = 4_000
+ASK_SECONDS = 0.05
+"""The time between two questions to brokers that have other work meanwhile."""
 SETTINGS = {
     "flakelog.http.listener": "",
     "flakelog.ids.listener": "",
@@ -35,16 +37,17 @@ ALL_PORTS = {
 
 
 class Servers:
-    """Brokers 1 to 3 of one chroot. `prefixes` are commands to run brokers under, by their numbers. `settings` are
-    added to SETTINGS, and replace them. `proxied` brokers are reached by other brokers, and reach ZooKeeper, through
-    the proxies `from_brokers` and `to_zookeeper`.
+    """Brokers 1 to 3 of one chroot. `settings` are added to SETTINGS, and replace them. `disks` are the SmallDisks of
+    brokers by their numbers; without one, or with None, a broker has its data in `directory`. `proxied` brokers are
+    reached by other brokers, and reach ZooKeeper, through the proxies `from_brokers` and `to_zookeeper`.
 
     A broker keeps its ports: librdkafka does not find a coordinator again that returns at another port.
     """
 
-    def __init__(self, directory, zookeeper, stack, prefixes=None, settings=None, proxied=()):
+    def __init__(self, directory, zookeeper, stack, disks=None, settings=None, proxied=()):
         self.zookeeper = zookeeper
         self.servers = {}
+        self._disks = {number: disk for number, disk in (disks or {}).items() if disk is not None}
         self.from_brokers, self.to_zookeeper = {}, {}
         for number in (1, 2, 3):
             ports = [stack.enter_context(closing(FreePort())).number for _ in range(2)]
@@ -52,14 +55,17 @@ class Servers:
             own = {"broker.id": str(number), "zookeeper.connect": zookeeper, "listeners": listeners}
             if number in proxied:
                 own |= self._through_proxies(number, stack, zookeeper, *ports)
-            prefix = (prefixes or {}).get(number, ())
+            prefix = ()
+            if number in self._disks:
+                (directory / str(number)).symlink_to(self._disks[number].directory)
+                prefix = self._disks[number].prefix
             server = _Launched(directory / str(number), SETTINGS | (settings or {}) | own, prefix=prefix)
             self.servers[number] = stack.enter_context(server)
         for server in self.servers.values():
             server.launch()
         for server in self.servers.values():
             server.await_ready()
-        until(lambda: len(self.brokers) == 3, "all brokers in the metadata")
+        until(lambda: len(self.brokers) == 3, "all brokers in the metadata", ASK_SECONDS)
 
     def _through_proxies(self, number, stack, zookeeper, clients_port, brokers_port):
         """Return the settings of a broker whose ways to and from the others can be cut."""
@@ -72,6 +78,11 @@ class Servers:
 
     def __getitem__(self, number):
         return self.servers[number]
+
+    def directory(self, number, partition):
+        """Return the directory that a broker has for a partition, such as "kept-1"."""
+        disk = self._disks.get(number)
+        return self[number].directory_of(partition) if disk is None else disk.root / partition
 
     @property
     def bootstrap(self):
@@ -105,6 +116,13 @@ class Servers:
         times = {"operation_timeout": timeout_s / 2, "request_timeout": timeout_s}
         admin.create_topics([self.new_topic(topic, partitions)], **times)[topic].result(SECONDS)
 
+    def delete(self, topics):
+        """Delete topics, and wait until clients see them no more."""
+        admin = self.admin  # its futures fail if it is collected
+        for deleted in admin.delete_topics([*topics]).values():
+            deleted.result(SECONDS)
+        until(lambda: self.topics.keys().isdisjoint(topics), f"the end of {topics}", ASK_SECONDS)
+
     def new_topic(self, topic, partitions):
         return NewTopic(topic, partitions, 1)
 
@@ -114,7 +132,7 @@ class Servers:
         return {number: partition.leader for number, partition in partitions.items()}
 
     def await_leaders(self, topic):
-        until(lambda: -1 not in self.leaders(topic).values(), "a leader of each partition")
+        until(lambda: -1 not in self.leaders(topic).values(), "a leader of each partition", ASK_SECONDS)
 
     def produce(self, topic, text, partitions=PARTITIONS):
         """Produce a record to each partition, and wait for all."""

@@ -76,16 +76,17 @@ class Load:
 class TransactionLoad:
     """A thread that writes a number to each partition of a topic in one transaction, and aborts every third.
 
-    `more` are settings of librdkafka.
+    `more` are settings of librdkafka, and `pause_s` is the time between two transactions.
     """
 
-    def __init__(self, cluster, more=None):
+    def __init__(self, cluster, more=None, pause_s=0):
         self.cluster, self.topic = cluster, f"transactions-{next(NAMES)}"
         cluster.create(self.topic)
         self.committed = []
         self.fault = None
         settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": self.topic, "linger.ms": 0}
         self._producer = Producer(settings | (more or {}))
+        self._pause_s = pause_s
         self._ending = Event()
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -94,7 +95,7 @@ class TransactionLoad:
         try:
             self._repeat(self._producer.init_transactions)
             for number in count():
-                if self._ending.is_set():
+                if self._ending.wait(self._pause_s):
                     break
                 self._transact(number)
         except Exception as fault:

@@ -11,7 +11,7 @@ import signal
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.compat.cluster_servers import Servers
+from tests.compat.cluster_servers import ASK_SECONDS, Servers
 from tests.compat.several_processes import Brokers, SeveralProcesses
 from tests.compat.stock_clients import QUIET
 from tests.patience import until
@@ -21,6 +21,7 @@ ADMIN_MS = 10_000
 """How long a client waits for a broker that hangs, before it asks another one."""
 SETTINGS = {
     "flakelog.replication.enable": "true",
+    "auto.create.topics.enable": "false",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
@@ -78,7 +79,7 @@ class Replicated:
 
     def await_in_sync(self):
         """Wait until all replicas of all partitions are in sync."""
-        until(lambda: not self.out_of_sync(), "all replicas in sync")
+        until(lambda: not self.out_of_sync(), "all replicas in sync", ASK_SECONDS)
 
     def out_of_sync(self):
         """Return the partitions whose ISR is not full, as the brokers tell clients."""
@@ -93,7 +94,10 @@ class Replicated:
         """Wait until all replicas are in sync, and check that all three have equal logs, byte by byte."""
         self.await_in_sync()
         for at in self._partitions():
-            until(lambda: len({self._bytes(at, number) for number in NUMBERS}) == 1, f"equal logs of {at}")
+            until(lambda: self._is_level(at), f"equal logs of {at}", ASK_SECONDS)
+
+    def _is_level(self, at):
+        return len({self._bytes(at, number) for number in NUMBERS}) == 1
 
     def _partitions(self):
         return [f"{name}-{number}" for name, topic in self.topics.items() for number in topic.partitions]
@@ -106,17 +110,9 @@ class Replicated:
 class ReplicatedServers(Replicated, Servers):
     """Three servers with one ZooKeeper."""
 
-    def __init__(self, directory, zookeeper, stack, disks=None, proxied=(), settings=None):
-        """Start the brokers; `disks` are small disks by the numbers of the brokers that have their data there."""
-        self._disks = disks or {}
-        for number, disk in self._disks.items():
-            (directory / str(number)).symlink_to(disk.directory)
-        prefixes = {number: disk.prefix for number, disk in self._disks.items()}
-        super().__init__(directory, zookeeper, stack, prefixes, SETTINGS | (settings or {}), proxied)
-
-    def directory(self, number, at):
-        disk = self._disks.get(number)
-        return self[number].directory_of(at) if disk is None else disk.root / at
+    def __init__(self, directory, zookeeper, stack, settings=None, **more):
+        """Start the brokers; `settings` replace those of replicated brokers, and `more` are arguments of Servers."""
+        super().__init__(directory, zookeeper, stack, settings=SETTINGS | (settings or {}), **more)
 
     @property
     def log(self):

@@ -6,47 +6,23 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from tests.compat.cluster_servers import PARTITIONS, Alone, Servers
 from tests.compat.faults.cluster_loads import NAMES, loads_of
-from tests.compat.faults.small_disk import SmallDisk
 from tests.patience import until
 
 FULL = 2
 """The broker whose disk is small."""
 CUT = 3
 """The broker whose network is cut."""
-DISK_BYTES = 64 << 20
 ROUNDS = 20
 """How often the soak makes each fault."""
 
 
 @pytest.fixture(scope="module")
-def small_disk(tmp_path_factory):
-    """Return the disk of one broker, and None where this user may not mount one."""
+def cluster(tmp_path_factory, mortal_zookeeper, mounted_disk):
+    directory, chroot = tmp_path_factory.mktemp("brokers"), f"{mortal_zookeeper.hosts}/cluster"
     with ExitStack() as stack:
-        try:
-            yield stack.enter_context(SmallDisk(tmp_path_factory.mktemp("small") / "disk", DISK_BYTES))
-        except pytest.skip.Exception:
-            yield None
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory):
-    """Return a ZooKeeper that these tests kill."""
-    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory, zookeeper, small_disk):
-    directory = tmp_path_factory.mktemp("brokers")
-    prefixes = {}
-    if small_disk is not None:
-        prefixes[FULL] = small_disk.prefix
-        (directory / str(FULL)).symlink_to(small_disk.directory)
-    with ExitStack() as stack:
-        yield Servers(directory, f"{zookeeper.hosts}/cluster", stack, prefixes, proxied=(CUT,))
+        yield Servers(directory, chroot, stack, disks={FULL: mounted_disk}, proxied=(CUT,))
 
 
 @pytest.fixture(params=[0, *(pytest.param(number, marks=pytest.mark.soak) for number in range(1, ROUNDS))])
@@ -71,16 +47,16 @@ def test_the_controller_is_killed_and_another_takes_its_place(cluster, loads):
     cluster[killed].start()
 
 
-def test_zookeeper_is_killed_and_reads_and_writes_go_on(cluster, loads, zookeeper):
+def test_zookeeper_is_killed_and_reads_and_writes_go_on(cluster, loads, mortal_zookeeper):
     load, transactions = loads
-    zookeeper.kill()
+    mortal_zookeeper.kill()
     load.await_more(number=200)
     transactions.await_more()
     made = f"made-later-{next(NAMES)}"
     with pytest.raises(KafkaException):
         cluster.ask_for(made, 2, timeout_s=2)
     load.await_more()
-    zookeeper.start()
+    mortal_zookeeper.start()
     until(lambda: len(cluster.brokers) == 3, "all brokers")
     until(lambda: _is_made(cluster, made), "a topic can be created again")
 
@@ -142,8 +118,6 @@ def test_a_broker_that_the_others_cannot_reach_serves_on_and_hears_of_changes_la
 
 
 def test_a_full_disk_of_one_broker_stops_only_its_own_partitions(cluster, loads, small_disk):
-    if small_disk is None:
-        pytest.skip("no small disk: this user may not mount one")
     load, _ = loads
     own, others = load.led_by(FULL)
     small_disk.fill()

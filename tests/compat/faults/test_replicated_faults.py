@@ -9,14 +9,8 @@ from contextlib import ExitStack
 import pytest
 
 from tests.compat.faults.replicated_brokers import NUMBERS, ReplicatedServers
-from tests.compat.faults.replicated_loads import replicated_loads, stock_processes
+from tests.compat.faults.replicated_loads import replicated_loads
 from tests.compat.faults.rounds import BROKERS, KILLS, OUTAGES, ROLLS, rounds
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with stock_processes() as kinds:
-        yield kinds
 
 
 @pytest.fixture(scope="module")

@@ -4,50 +4,23 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from tests.compat.cluster_servers import Alone
 from tests.compat.faults.replicated_brokers import NUMBERS, ReplicatedServers
-from tests.compat.faults.replicated_loads import replicated_loads, stock_processes
+from tests.compat.faults.replicated_loads import replicated_loads
 from tests.compat.faults.rounds import OUTAGES
-from tests.compat.faults.small_disk import SmallDisk
 from tests.patience import until
 
 FULL = 2
 """The broker whose disk is small."""
-DISK_BYTES = 64 << 20
 
 pytestmark = [pytest.mark.soak, pytest.mark.parametrize("turn", range(OUTAGES))]
 
 
 @pytest.fixture(scope="module")
-def processes():
-    with stock_processes() as kinds:
-        yield kinds
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory):
-    """Return a ZooKeeper that these tests kill."""
-    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def small_disk(tmp_path_factory):
-    """Return the disk of one broker, and None where this user may not mount one."""
+def cluster(tmp_path_factory, mortal_zookeeper, mounted_disk):
+    directory, chroot = tmp_path_factory.mktemp("brokers"), f"{mortal_zookeeper.hosts}/cluster"
     with ExitStack() as stack:
-        try:
-            yield stack.enter_context(SmallDisk(tmp_path_factory.mktemp("small") / "disk", DISK_BYTES))
-        except pytest.skip.Exception:
-            yield None
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory, zookeeper, small_disk):
-    directory = tmp_path_factory.mktemp("brokers")
-    disks = {} if small_disk is None else {FULL: small_disk}
-    with ExitStack() as stack:
-        yield ReplicatedServers(directory, f"{zookeeper.hosts}/cluster", stack, disks, proxied=NUMBERS)
+        yield ReplicatedServers(directory, chroot, stack, disks={FULL: mounted_disk}, proxied=NUMBERS)
 
 
 @contextmanager
@@ -60,12 +33,12 @@ def cut(proxy, pids=()):
         proxy.heal()
 
 
-def test_writes_go_on_while_zookeeper_is_away(cluster, processes, zookeeper, turn):
+def test_writes_go_on_while_zookeeper_is_away(cluster, processes, mortal_zookeeper, turn):
     cluster.place_evenly()
     with replicated_loads(cluster, processes) as loads:
-        zookeeper.kill()
+        mortal_zookeeper.kill()
         loads.await_more()
-        zookeeper.start()
+        mortal_zookeeper.start()
         until(lambda: len(cluster.brokers) == len(NUMBERS), "all brokers")
 
 
@@ -102,8 +75,6 @@ def test_a_broker_that_cannot_reach_the_others_leaves_the_isr_if_it_follows(clus
 
 @pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
 def test_a_full_disk_delays_writes_and_loses_nothing(cluster, processes, small_disk, leads, turn):
-    if small_disk is None:
-        pytest.skip("no small disk: this user may not mount one")
     cluster.place(FULL, first=leads)
     with replicated_loads(cluster, processes) as loads:
         mark = cluster[FULL].mark()
