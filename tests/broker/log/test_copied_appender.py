@@ -88,6 +88,7 @@ def test_answers_of_any_size_are_taken_up_to_their_last_whole_batch(leader, foll
 
 
 def test_ids_of_an_entry_that_goes_beyond_the_records_on_both_sides_are_cut(leader, follower):
+    """Rule I3: the ids are equal as runs, although the follower cuts its entries otherwise."""
     records, ids = answer_of(leader, 0)
     positions = [position for position, _ in walk(records)] + [len(records)]
     assert len(ids.entries) == 3 * ENTRY_BYTES, "three batches share an entry"

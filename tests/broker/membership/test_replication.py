@@ -93,6 +93,7 @@ def contents(cluster, broker_id):
 
 
 def test_ids_rise_over_leader_changes():
+    """Rule I1."""
     cluster = ReplicatedCluster()
     cluster.create("flights")
     cluster.produce("flights", b"a")
@@ -100,6 +101,25 @@ def test_ids_rise_over_leader_changes():
     cluster.kill_and_expire(1)
     cluster.produce("flights", b"b")
     assert cluster.log(3, "flights").last_id > first == ids_of(cluster.log(3, "flights"), 0, 1)[0][0]
+
+
+def test_a_returning_leader_drops_ids_that_nobody_gives_again():
+    """Rule I4: the new leader gives other ids to these offsets, and the returning one follows."""
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    cluster.cut_pairs = {(2, 1), (3, 1)}
+    cluster.later(FETCHED_MS)
+    cluster.produce("flights", b"alone", acks=1)
+    dropped = cluster.log(1, "flights").last_id
+    cluster.cut_pairs = set()
+    cluster.kill_and_expire(1)
+    cluster.produce("flights", b"b", b"c")
+    cluster.restart(1)
+    cluster.later(5_000)
+    runs = [ids_of(cluster.log(broker_id, "flights"), 0, 3) for broker_id in (1, 2, 3)]
+    assert runs[0] == runs[1] == runs[2]
+    assert all(dropped not in range(first, first + length) for first, length in runs[0])
 
 
 def test_a_start_knows_how_far_its_logs_were_committed():
