@@ -37,14 +37,17 @@ ALL_PORTS = {
 
 
 class Servers:
-    """Brokers 1 to 3 of one chroot. `settings` are added to SETTINGS, and replace them. `disks` are the SmallDisks of
-    brokers by their numbers; without one, or with None, a broker has its data in `directory`. `proxied` brokers are
-    reached by other brokers, and reach ZooKeeper, through the proxies `from_brokers` and `to_zookeeper`.
+    """Brokers 1 to 3 of one chroot. `settings` are added to SETTINGS, and replace them; `own_settings` are those of some
+    brokers, by their numbers. `disks` are the SmallDisks of brokers by their numbers; without one, or with None, a
+    broker has its data in `directory`. `prefixes` are commands to run brokers under. `proxied` brokers are reached by
+    other brokers, and reach ZooKeeper, through the proxies `from_brokers` and `to_zookeeper`.
 
     A broker keeps its ports: librdkafka does not find a coordinator again that returns at another port.
     """
 
-    def __init__(self, directory, zookeeper, stack, disks=None, settings=None, proxied=()):
+    def __init__(
+        self, directory, zookeeper, stack, disks=None, settings=None, proxied=(), prefixes=None, own_settings=None
+    ):
         self.zookeeper = zookeeper
         self.servers = {}
         self._disks = {number: disk for number, disk in (disks or {}).items() if disk is not None}
@@ -53,12 +56,13 @@ class Servers:
             ports = [stack.enter_context(closing(FreePort())).number for _ in range(2)]
             listeners = "PLAINTEXT://127.0.0.1:{},BROKERS://127.0.0.1:{}".format(*ports)
             own = {"broker.id": str(number), "zookeeper.connect": zookeeper, "listeners": listeners}
+            own |= (own_settings or {}).get(number, {})
             if number in proxied:
                 own |= self._through_proxies(number, stack, zookeeper, *ports)
-            prefix = ()
+            prefix = (prefixes or {}).get(number, ())
             if number in self._disks:
                 (directory / str(number)).symlink_to(self._disks[number].directory)
-                prefix = self._disks[number].prefix
+                prefix = (*self._disks[number].prefix, *prefix)
             server = _Launched(directory / str(number), SETTINGS | (settings or {}) | own, prefix=prefix)
             self.servers[number] = stack.enter_context(server)
         for server in self.servers.values():

@@ -110,9 +110,12 @@ class Replicated:
 class ReplicatedServers(Replicated, Servers):
     """Three servers with one ZooKeeper."""
 
-    def __init__(self, directory, zookeeper, stack, settings=None, **more):
-        """Start the brokers; `settings` replace those of replicated brokers, and `more` are arguments of Servers."""
-        super().__init__(directory, zookeeper, stack, settings=SETTINGS | (settings or {}), **more)
+    def __init__(self, directory, zookeeper, stack, settings=None, clocks=None, **more):
+        """Start the brokers; `settings` replace those of replicated brokers, `clocks` are for some of them, by their
+        numbers, and `more` are arguments of Servers."""
+        self.clocks = clocks or {}
+        prefixes = {number: clock.prefix for number, clock in self.clocks.items()}
+        super().__init__(directory, zookeeper, stack, settings=SETTINGS | (settings or {}), prefixes=prefixes, **more)
 
     @property
     def log(self):

@@ -198,7 +198,10 @@ class NumbersLoad:
         self.writer.close()
 
     def check(self):
-        """Check that each partition has exactly the numbers that were written to it, in order, with rising ids."""
+        """Check that each partition has exactly the numbers that were written to it, in order, with rising ids.
+
+        Return all ids.
+        """
         with Consumer(self.cluster.bootstrap, [self.topic]) as consumer:
             records = {partition: [] for partition in PARTITIONS}
             while sum(map(len, records.values())) < self.total:
@@ -217,6 +220,7 @@ class NumbersLoad:
         with Client(self.cluster.bootstrap) as client:
             ends = [client.find_offset(self.topic, partition, LATEST) for partition in PARTITIONS]
         assert ends == [len(self.offsets[partition]) for partition in PARTITIONS], f"{self.topic}: nothing more"
+        return [record.id for row in records.values() for record in row]
 
 
 class GroupLoad:
