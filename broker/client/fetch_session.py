@@ -238,10 +238,12 @@ class FetchSession:
 
         An answer counts only in the leader epoch that was asked in: the log may have been cut since (rule E5).
         """
-        asked, known = self._asked(ask.key), self._known.get(ask.key)
-        if known is None or asked is None:
+        key = ask.key
+        known = self._known.get(key)
+        if known is None or known.fetch_offset != ask.offset or known.current_leader_epoch != self._leader_epochs[key]:
             return False
-        return asked[:3] == known[:3] and asked.current_leader_epoch == known.current_leader_epoch
+        topic = ask.topic_id if self._by_id and ask.topic_id is not None else ask.topic
+        return topic is known.topic or topic == known.topic
 
     def _is_news(self, key: Key, result: FetchedPartition) -> bool:
         """Return True for an error, records, a diverging epoch, and another end of the log than was told before."""

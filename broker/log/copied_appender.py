@@ -9,7 +9,7 @@ gap from a damaged offset, because each offset of a batch has an id, and an offs
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ from broker.record.control import Marker, decode_marker
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import IdRegion
 from broker.wire.frame import FileRegion
-from broker.wire.id_entries import IdEntry, read_entries
+from broker.wire.id_entries import ENTRY_BYTES, IdEntry, read_entries, read_entry, seed_of
 from coordination.errors import FlakelogError
 from idgen.worker import IdRun
 
@@ -97,9 +97,14 @@ def append_copied(
         _begin_segment_at(log, answer.spans[0][0])
     number = position = 0
     while number < len(answer.batches):
-        part = _next_part(log, answer.batches, number)
+        if len(answer.batches) == 1 and not answer.markers:
+            part = _sole_part(answer.batches[0])
+        else:
+            part = _next_part(log, answer.batches, number)
         batches = answer.batches[number : part.following]
-        ids_here, entries = _split(entries, part.last_offset + 1)
+        ids_here = entries
+        if part.following < len(answer.batches):
+            ids_here, entries = _split(entries, part.last_offset + 1)
         _append(log, answer, batches, part, Copied(view[position : position + part.size], ids_here), now)
         number, position = part.following, position + part.size
     return number
@@ -174,7 +179,7 @@ def _marker_in(log: PartitionLog, batch: memoryview, offset: int) -> Marker | No
         raise _refused(log, f"the control batch at offset {offset} has no sound marker: {error}") from None
 
 
-def _checked_ids(log: PartitionLog, ids: IdRegion | None, spans: Iterable[tuple[int, int]]) -> list[IdEntry]:
+def _checked_ids(log: PartitionLog, ids: IdRegion | None, spans: Sequence[tuple[int, int]]) -> list[IdEntry]:
     """Return the ids of all offsets in `spans`, as few entries. Raise CopyRefused unless they are exactly those.
 
     The answer's entries may begin before the first batch and end after the last one, because an entry can have the ids
@@ -185,6 +190,10 @@ def _checked_ids(log: PartitionLog, ids: IdRegion | None, spans: Iterable[tuple[
     data = ids.entries
     if isinstance(data, FileRegion):
         data = data.file.read(data.position, data.length)
+    if len(data) == ENTRY_BYTES:  # nearly always, if the batches are small
+        only = read_entry(data, 0, ids.base_offset, seed_of(ids.base_offset))
+        if only is not None and _is_for(only, log, spans):
+            return [only]
     entries = iter(read_entries(data, ids.base_offset))
     taken: list[IdEntry] = []
     offset = entry_end = first_id = -1
@@ -218,6 +227,12 @@ def _checked_ids(log: PartitionLog, ids: IdRegion | None, spans: Iterable[tuple[
     return taken
 
 
+def _is_for(entry: IdEntry, log: PartitionLog, spans: Sequence[tuple[int, int]]) -> bool:
+    """Return True if one entry has all ids of an answer that goes on at the log's end, and no others."""
+    span = entry.offset, entry.offset + entry.length
+    return spans[0] == span and len(spans) == 1 and span[0] == log.log_end_offset and entry.first_id > log.last_id
+
+
 def _next_entry(log: PartitionLog, entries: Iterator[IdEntry], at: int) -> tuple[int, int, int]:
     """Return (offset, end, first id) of the next entry. A damaged entry ends `entries`."""
     entry = next(entries, None)
@@ -227,6 +242,12 @@ def _next_entry(log: PartitionLog, entries: Iterator[IdEntry], at: int) -> tuple
 
 
 # --- writes ----------------------------------------------------------------------------------------------------------
+
+
+def _sole_part(batch: Placed) -> _Part:
+    """Return the only batch of an answer as its part. Its write finds the segment."""
+    header, base_offset, _ = batch
+    return _Part(1, header.size, base_offset + header.last_offset_delta, max(header.max_timestamp, NO_TIMESTAMP))
 
 
 def _next_part(log: PartitionLog, batches: Sequence[Placed], number: int) -> _Part:
@@ -284,9 +305,12 @@ def _append(
     """Write one part, and let the states of producers, transactions and leader epochs follow it."""
     first_offset = log.log_end_offset
     _, length, first_id = copied.ids[-1]
-    aborted = _aborted(log, batches, answer.markers) if answer.markers else ()
-    with indexed(log, aborted, part.size, part.newest_ms, part.last_offset):
-        write(log, batches, (), part.last_offset, first_id + length - 1, part.size, part.newest_ms, now, copied)
+    arguments = (), part.last_offset, first_id + length - 1, part.size, part.newest_ms, now, copied
+    if answer.markers:
+        with indexed(log, _aborted(log, batches, answer.markers), part.size, part.newest_ms, part.last_offset):
+            write(log, batches, *arguments)
+    else:
+        write(log, batches, *arguments)
     log.messages_copied += log.log_end_offset - first_offset
     log.bytes_copied += part.size
     if batches[-1][0].leader_epoch > (log.epochs[-1][0] if log.epochs else NO_EPOCH):

@@ -243,6 +243,9 @@ def _diverging(log: PartitionLog, requested: FetchPartition, is_follower: bool) 
     The client has then read records that the log has lost. A follower's log may leave the leader's in other ways too.
     """
     last_epoch, offset = requested.last_fetched_epoch, requested.fetch_offset
+    newest_epoch, newest_start = log.epochs[-1] if log.epochs else (NO_EPOCH, 0)
+    if last_epoch == newest_epoch and max(newest_start, log.log_start_offset) <= offset <= log.log_end_offset:
+        return None  # nearly always
     if is_follower:
         start_offset, end_offset = log.log_start_offset, log.log_end_offset
         diverging = leader_epochs.divergence(log.epochs, last_epoch, offset, start_offset, end_offset)

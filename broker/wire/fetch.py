@@ -413,11 +413,9 @@ def decode_response(version: int, data: memoryview, position: int) -> FetchRespo
 
 def _decode_result(version: int, data: memoryview, position: int, topic: str | UUID) -> tuple[FetchedPartition, int]:
     flexible = version >= FLEXIBLE
-    item = FetchedPartition(topic, *_RESULT_V4.unpack_from(data, position))
-    position += _RESULT_V4.size
-    if version >= 5:
-        (item.log_start_offset,) = tags.BASE_OFFSET.unpack_from(data, position)
-        position += 8
+    head = _RESULT_V5 if version >= 5 else _RESULT_V4
+    item = FetchedPartition(topic, *head.unpack_from(data, position))
+    position += head.size
     number, position = read_length(data, position, flexible)
     aborted = []
     for _ in range(number):
