@@ -54,7 +54,7 @@ class ReplicatedClusterWorld(ClusterWorld):
 
     kind_of_oracle = ReplicatedOracle
     happenings = HAPPENINGS | MORE_HAPPENINGS
-    faults = 12
+    faults = 10
     pauses_ms = (0, 20, 300, 1_000, 3_000)
     partitions_max = 3
     settle_ms, quiet_ms = 45_000, 15_000
@@ -179,7 +179,8 @@ class ReplicatedClusterWorld(ClusterWorld):
     def _play_a_sequence(self):
         sequence = self.random.choice(SEQUENCES)
         self.log(f"sequence: {sequence.__name__}")
-        sequence(self)
+        has_come = sequence(self)
+        self.counts[sequence.__name__ if has_come else f"{sequence.__name__} in vain"] += 1
 
     def run_until(self, is_reached, ms):
         """Let time pass until something is reached, or all of it has passed. Return True if it is reached."""
