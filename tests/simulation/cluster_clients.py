@@ -117,7 +117,11 @@ class Client:
         for topic in answer.topics:
             self.topics.pop(topic.name, None)
             if topic.error_code == 0:
-                self.topics[topic.name] = topic.topic_id, {p.partition_index: p.leader_id for p in topic.partitions}
+                self.learn(topic)
+
+    def learn(self, topic):
+        """Take note of the partitions of a topic, as a broker has named them."""
+        self.topics[topic.name] = topic.topic_id, {p.partition_index: p.leader_id for p in topic.partitions}
 
     def retry(self, attempt, *until):
         """Attempt until the answer's error, which `attempt` returns first, is not one to try again after."""

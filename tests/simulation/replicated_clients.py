@@ -8,10 +8,15 @@ from tests.simulation.cluster_clients import TOPICS, Ask, Reader, records_of
 
 
 class Poller(Reader):
-    """A consumer that reads each partition on from where it has come to, whoever leads it."""
+    """A consumer that reads each partition on from where it has come to, whoever leads it.
+
+    As Kafka's, it names the newest leader epoch that it has heard of, so that a leader of before refuses it.
+    """
 
     def __init__(self, world, name):
         super().__init__(world, name)
+        self.epochs = {}
+        """By (topic id, partition): the newest leader epoch that a broker has named."""
         self.positions = {}
         """By (topic id, partition) and the epoch of its last unclean election: the offset that it reads next."""
 
@@ -22,13 +27,19 @@ class Poller(Reader):
         for number in leaders:
             yield from self.poll(topic, topic_id, number)
 
+    def learn(self, topic):
+        super().learn(topic)
+        for partition in topic.partitions:
+            key = topic.topic_id, partition.partition_index
+            self.epochs[key] = max(partition.leader_epoch, self.epochs.get(key, -1))
+
     def poll(self, topic, topic_id, number):
         key, leader = (topic_id, number), self.leader_of(topic, number)
         if leader is None:
             return
         losses = self.world.oracle.unclean_epochs.get(key)
         position = self.positions.get((key, losses), 0)
-        wanted = [fetch.FetchPartition(topic, number, position, 1 << 20)]
+        wanted = [fetch.FetchPartition(topic, number, position, 1 << 20, self.epochs[key])]
         request = fetch.FetchRequest(0, 1, 1 << 20, wanted, wants_ids=True)
         answer = yield Ask(leader, FETCH, 12, request, partition=(topic, number))
         if answer is None or answer.error_code or self.world.served[self.name] != key:
