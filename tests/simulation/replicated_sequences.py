@@ -97,6 +97,31 @@ def lead_by_a_follower_that_joins(world):
     return has_joined
 
 
+def lead_by_a_member_that_the_leader_does_not_know(world):
+    """A follower joins the ISR. Before the leader hears of it, it writes what the new member does not get. Then the
+    others die."""
+    act = stage(world, lambda act: len(act.followers) == 2 and act.controller != act.leader)
+    if act is None:
+        return False
+    joins = next(member for member in reversed(act.followers) if member != act.controller)
+    act.hang_fetches(joins)
+    act.write()
+    if act.until(lambda: joins not in act.state.isr, 2 * world.lag_ms):
+        world.cut(act.controller, act.leader, LinkKind.ORDERS)
+        act.hang_grants()
+        world.heal_cuts_of(LinkKind.FETCHES)
+        if act.until(lambda: joins in act.state.isr, JOINED_MS):
+            act.hang_fetches(joins)
+            act.write(2)
+            world.run(world.random.choice((300, 600)))
+            others = [member for member in act.state.isr if member != joins]
+            act.kill(*others)
+            act.until_elected()
+            act.later(*others)
+    act.heal()
+    return True
+
+
 def join_in_a_life_that_is_over(world):
     """A follower loses power while the controller is asked to let it join. Then all others die."""
     act = stage(world, lambda act: act.followers[-1] != act.controller)
@@ -355,6 +380,7 @@ SEQUENCES = (
     lower_min_isr_between_two_deaths,
     lead_by_a_follower_that_joins,
     lead_by_a_follower_that_joins,
+    lead_by_a_member_that_the_leader_does_not_know,
     join_in_a_life_that_is_over,
     join_by_a_late_proposal,
     lead_by_one_after_another,
