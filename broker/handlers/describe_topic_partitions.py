@@ -2,14 +2,15 @@
 
 Behaviour: returns the partitions of the topics asked for, or of all, in the order of their names. An answer has at most
 as many as the request and `max.request.partition.size.limit` allow, with a cursor for the next request (KIP-966). No
-topic is made. A partition that is offline has no leader; Kafka gives it no error, and names its replica as one that may
-lead it again. With several copies these are the members of the ELR, as the controller granted it.
+topic is made. A partition that is offline has no leader, and Kafka gives it no error. If the whole ISR is offline, it
+is empty in Kafka 4.3, and its members are in the ELR. In ZooKeeper the ISR keeps them: only this answer moves them.
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Any
 
-from broker.metadata.topic import Topic, check_name
+from broker.metadata.topic import NO_LEADER, Topic, check_name
 from broker.now import Now
 from broker.services import authorized_operations
 from broker.services.context import RequestContext
@@ -91,7 +92,17 @@ def _describe(call: RequestContext, topic: Topic, indexes: range) -> dict[str, A
 
 def _partition(call: RequestContext, topic: Topic, index: int) -> dict[str, Any]:
     nodes = partition_nodes(call.services, topic, index)
-    state, offline = topic.partitions[index], nodes["offline_replicas"]
-    eligible, last_known = (state.elr, ()) if len(state.replicas) > 1 else (offline, offline)
+    state = topic.partitions[index]
+    last = _last_members(nodes, state.isr)
+    if last:
+        nodes["isr_nodes"] = ()
     # Empty lists, not null: null is allowed, but Java's admin client fails on it.
-    return nodes | {"error_code": ErrorCode.NONE, "eligible_leader_replicas": eligible, "last_known_elr": last_known}
+    eligible = (*state.elr, *last)
+    return nodes | {"error_code": ErrorCode.NONE, "eligible_leader_replicas": eligible, "last_known_elr": last}
+
+
+def _last_members(nodes: dict[str, Any], isr: Sequence[int]) -> Sequence[int]:
+    """Return the members of an ISR that has no other, if nobody leads and all of them are offline."""
+    if nodes["leader_id"] == NO_LEADER and set(isr).issubset(nodes["offline_replicas"]):
+        return isr
+    return ()

@@ -92,6 +92,27 @@ def test_a_partition_of_several_copies_names_the_members_of_its_elr(broker, clie
     assert (partition.eligible_leader_replicas, partition.last_known_elr) == ((3,), ())
 
 
+@pytest.mark.parametrize(
+    ("state", "isr", "elr", "last_known"),
+    [
+        (PartitionState(-1, 3, (2, 3, 1), (3,), elr=(2,), offline=(2, 3)), (), (2, 3), (3,)),
+        (PartitionState(-1, 3, (2, 3, 1), (3,), elr=(1,), offline=(2, 3)), (), (1, 3), (3,)),
+        (PartitionState(-1, 3, (2, 3, 1), (3, 1), offline=(2, 3)), (3, 1), (), ()),
+        (PartitionState(1, 3, (2, 3, 1), (1,), elr=(2, 3), offline=(2, 3)), (1,), (2, 3), ()),
+    ],
+    ids=["nobody is left", "an eligible one may lead soon", "one of the ISR may lead soon", "one leads"],
+)
+def test_the_last_members_of_an_isr_that_is_offline_are_in_the_elr_as_for_kafka_4(
+    broker, client, state, isr, elr, last_known
+):
+    image = broker.services.metadata
+    image.apply([Change({"a": replace(image.topic("a"), partitions=(state,))})])
+    fields = {"topics": [{"name": "a"}], "response_partition_limit": 10, "cursor": None}
+    ((partition,),) = [topic.partitions for topic in client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, fields).topics]
+    shown = partition.isr_nodes, partition.eligible_leader_replicas, partition.last_known_elr
+    assert shown == (isr, elr, last_known)
+
+
 def test_a_partition_that_is_offline_has_no_leader_and_names_its_replica(broker, client):
     """So Apache Kafka 4.3 answers for a partition whose only replica is in a failed log directory."""
     broker.services.log_of("c", 1).offline = "its disk is gone"

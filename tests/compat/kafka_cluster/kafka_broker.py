@@ -3,6 +3,7 @@
     need_kafka()
     with KafkaBroker(tmp_path, 1, f"{zookeeper.hosts}/chroot") as broker:
         Producer({"bootstrap.servers": broker.address})
+        tool("org.apache.kafka.tools.TopicCommand", "--list", "--bootstrap-server", broker.address)
 
 `make stock` downloads the jars if Maven is installed.
 """
@@ -15,7 +16,8 @@ import pytest
 from benchmarks.apache import SHORT_LIVED
 from coordination.free_port import FreePort
 from coordination.java import JavaNotFound, find_java
-from tests.patience import SECONDS, until
+from tests.compat.stock_java import Finished
+from tests.patience import PROGRAM_SECONDS, SECONDS, until
 
 HERE = Path(__file__).parent
 CLASSPATH = HERE / "target" / "classpath"
@@ -57,6 +59,19 @@ def missing():
     return None
 
 
+def tool(main, *arguments):
+    """Run a command-line tool of Kafka 3.9.1 by its main class."""
+    argv = [*_java("log4j-tools.properties"), main, *map(str, arguments)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def _java(log4j):
+    """Return the java command with Kafka's jars, to which the caller adds a main class."""
+    options = [*SHORT_LIVED, f"-Dlog4j.configuration=file:{HERE / log4j}"]
+    return [str(find_java().launcher), *options, "-cp", CLASSPATH.read_text().strip()]
+
+
 class KafkaBroker:
     """A broker with one listener, which keeps its port and its directory over restarts. A context manager."""
 
@@ -94,10 +109,8 @@ class KafkaBroker:
         self._directory.mkdir(parents=True, exist_ok=True)
         properties = self._directory / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
-        options = [*SHORT_LIVED, f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}"]
-        java = [str(find_java().launcher), *options, "-cp", CLASSPATH.read_text().strip()]
         with (self._directory / "log").open("ab") as log:
-            argv = [*java, "kafka.Kafka", str(properties)]
+            argv = [*_java("log4j.properties"), "kafka.Kafka", str(properties)]
             self._process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def directory_of(self, partition):

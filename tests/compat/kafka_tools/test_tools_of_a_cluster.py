@@ -1,18 +1,15 @@
 """Kafka's tools of 4.3, and in `make soak` those of 3.9, see three brokers as one cluster."""
 
 import re
-import subprocess
 from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import Producer
 
-from benchmarks.apache import SHORT_LIVED
-from coordination.java import find_java
 from tests.compat.cluster_servers import Servers
 from tests.compat.kafka_cluster import kafka_broker
-from tests.compat.stock_java import Finished, need_java
-from tests.patience import PROGRAM_SECONDS, SECONDS, until
+from tests.compat.stock_java import need_java
+from tests.patience import SECONDS, until
 
 TOOLS = "org.apache.kafka.tools"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -45,7 +42,7 @@ def run(request, cluster):
     elif reason := kafka_broker.missing():
         pytest.skip(reason)
     else:
-        tool = _tool_of_39
+        tool = kafka_broker.tool
 
     def ran(server, name, *arguments):
         main = name if name.startswith("kafka.") else f"{TOOLS}.{name}"
@@ -53,13 +50,6 @@ def run(request, cluster):
         return tool(main, *(arguments + address if name in ADDRESS_LAST else address + arguments))
 
     return ran
-
-
-def _tool_of_39(main, *arguments):
-    options = [*SHORT_LIVED, f"-Dlog4j.configuration=file:{kafka_broker.HERE / 'log4j-tools.properties'}"]
-    argv = [find_java().launcher, *options, "-cp", kafka_broker.CLASSPATH.read_text().strip(), main, *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)
-    return Finished(done.returncode, done.stdout, done.stderr)
 
 
 def printed(done):
