@@ -3,7 +3,7 @@
 import os
 from contextlib import ExitStack, closing, contextmanager
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
@@ -116,16 +116,29 @@ class Servers:
 
     def ask_for(self, topic, partitions, timeout_s=SECONDS):
         """Create a topic; raise KafkaException if it is not decided in time."""
-        admin = self.admin  # its future fails if it is collected
         times = {"operation_timeout": timeout_s / 2, "request_timeout": timeout_s}
-        admin.create_topics([self.new_topic(topic, partitions)], **times)[topic].result(SECONDS)
+        self._administer(lambda admin: admin.create_topics([self.new_topic(topic, partitions)], **times)[topic])
 
     def delete(self, topics):
         """Delete topics, and wait until clients see them no more."""
-        admin = self.admin  # its futures fail if it is collected
-        for deleted in admin.delete_topics([*topics]).values():
-            deleted.result(SECONDS)
+        for topic in topics:
+            self._administer(lambda admin, topic=topic: admin.delete_topics([topic])[topic])
         until(lambda: self.topics.keys().isdisjoint(topics), f"the end of {topics}", ASK_SECONDS)
+
+    def _administer(self, begin):
+        """Let `begin(admin)` begin an act, and wait for its end. librdkafka does not look for a new controller."""
+
+        def is_done():
+            admin = self.admin  # its future fails if it is collected
+            try:
+                begin(admin).result(SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.NOT_CONTROLLER:
+                    raise
+                return False
+            return True
+
+        until(is_done, "the controller", ASK_SECONDS)
 
     def new_topic(self, topic, partitions):
         return NewTopic(topic, partitions, 1)

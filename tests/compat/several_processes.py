@@ -42,9 +42,7 @@ class SeveralProcesses(ServerProcess):
     def child(self, broker_id):
         """Return the process id of a broker, which is a child of this process."""
         setting = f"--set=node.id={broker_id}"
-        return next(
-            (pid for pid in self._children() if setting in Path(f"/proc/{pid}/cmdline").read_text().split("\0")), None
-        )
+        return next((pid for pid in self._children() if setting in _arguments(pid)), None)
 
     def _children(self):
         return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
@@ -77,6 +75,14 @@ class Brokers(Servers):
     @property
     def bootstrap(self):
         return self._bootstrap or super().bootstrap
+
+
+def _arguments(pid):
+    """Return the command line of a process, empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _is_running(pid):

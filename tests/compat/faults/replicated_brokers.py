@@ -75,6 +75,11 @@ class Replicated:
         self.place(number, first="leader" in kind)
         return number
 
+    def mend(self):
+        """Begin a round with all brokers, even if the round before failed."""
+        until(lambda: len(self.brokers) == len(NUMBERS), "all brokers", ASK_SECONDS)
+        self.await_in_sync()
+
     # --- replicas ------------------------------------------------------------------------------------------------
 
     def await_in_sync(self):
@@ -127,6 +132,14 @@ class ReplicatedServers(Replicated, Servers):
     def start(self, number):
         """Start a broker that was killed or stopped."""
         self[number].start()
+
+    def mend(self):
+        for server in self.servers.values():
+            if server.running:
+                server.send_signal(signal.SIGCONT)
+            else:
+                server.start()
+        super().mend()
 
     def pause(self, number):
         self[number].send_signal(signal.SIGSTOP)

@@ -27,6 +27,8 @@ from tests.patience import MS, SECONDS, until
 PAUSE_SECONDS = 0.15
 REQUEST_MS = 10_000
 """The request timeout of all clients. Most have 30 s by default, which is long for a test with a paused broker."""
+TRANSACTION_MS = 900_000
+"""The longest timeout of a transaction that brokers allow. One that ends later than its timeout fences its producer."""
 
 
 class Librdkafka:
@@ -190,9 +192,13 @@ class NumbersLoad:
         until(lambda: self.fault or len(self.seconds) >= wanted, f"more writes to {self.topic}")
         assert self.fault is None, f"{self.topic}: {self.fault!r}"
 
-    def stop(self):
+    def abandon(self):
+        """Stop without a check."""
         self._ending.set()
         self._thread.join(SECONDS)
+
+    def stop(self):
+        self.abandon()
         assert not self._thread.is_alive(), f"{self.topic}: its last write is not acknowledged"
         assert self.fault is None, f"{self.topic}: {self.fault!r}"
         self.writer.close()
@@ -279,10 +285,14 @@ class GroupLoad:
             if position.error is None:
                 self.committed[position.partition] = max(position.offset, self.committed[position.partition])
 
-    def stop(self):
-        """Stop once all acknowledged records are read, and check that the offsets are there."""
+    def abandon(self):
+        """Stop once all acknowledged records are read, without a check."""
         self._ending.set()
         self._thread.join(SECONDS)
+
+    def stop(self):
+        """Stop once all acknowledged records are read, and check that the offsets are there."""
+        self.abandon()
         assert self.fault is None and not self._thread.is_alive(), f"{self.group}: {self.fault!r}"
         consumer = confluent_kafka.Consumer(self._settings())
         places = [confluent_kafka.TopicPartition(self.load.topic, partition) for partition in PARTITIONS]
@@ -299,7 +309,8 @@ class Loads:
         writers = [kind(cluster.bootstrap) for kind in (Librdkafka, KafkaPython, OwnClient)]
         writers += [kind(process, cluster.bootstrap) for kind, process in processes]
         self.numbers = [NumbersLoad(cluster, writer) for writer in writers]
-        self.transactions = TransactionLoad(cluster, QUIET | {"socket.timeout.ms": REQUEST_MS}, PAUSE_SECONDS)
+        times = {"socket.timeout.ms": REQUEST_MS, "transaction.timeout.ms": TRANSACTION_MS}
+        self.transactions = TransactionLoad(cluster, QUIET | times, PAUSE_SECONDS)
         self.group = GroupLoad(self.numbers[0])
 
     def await_more(self):
@@ -321,6 +332,11 @@ class Loads:
         self.cluster.await_level()
         for load in self.numbers:
             load.check()
+
+    def abandon(self):
+        """Stop all loads of a round that failed, so that they do not disturb the rounds after it."""
+        for load in (*self.numbers, self.transactions, self.group):
+            load.abandon()
 
     @property
     def topics(self):
@@ -350,11 +366,16 @@ def stock_processes():
 @contextmanager
 def replicated_loads(cluster, processes=()):
     """Yield loads that are at work; check at the end that they go on and that nothing is lost. Delete their topics."""
+    cluster.mend()
     loads = Loads(cluster, processes)
-    loads.await_more()
-    yield loads
-    cluster.await_in_sync()
-    loads.await_more()
-    loads.end()
+    try:
+        loads.await_more()
+        yield loads
+        cluster.await_in_sync()
+        loads.await_more()
+        loads.end()
+    except BaseException:
+        loads.abandon()
+        raise
     cluster.delete(loads.topics)  # the next rounds are as fast as the first
     assert "a fault of" not in cluster.log and "Traceback" not in cluster.log
