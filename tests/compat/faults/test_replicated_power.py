@@ -28,7 +28,7 @@ def disks(tmp_path_factory):
 def cluster(tmp_path_factory, zookeeper, disks):
     with ExitStack() as stack:
         directory, chroot = tmp_path_factory.mktemp("brokers"), f"{zookeeper.hosts}/replicated-power"
-        yield ReplicatedServers(directory, chroot, stack, disks, settings={"flakelog.durable.acks": "true"})
+        yield ReplicatedServers(directory, chroot, stack, disks=disks, settings={"flakelog.durable.acks": "true"})
 
 
 def cut_power(cluster, disks, numbers):
