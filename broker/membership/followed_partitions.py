@@ -69,6 +69,10 @@ class FollowedPartitions:
         if waits:
             self._go_on_once_on_disk(fetcher, log, now)
 
+    def follows(self, key: Key) -> bool:
+        """Return True while a partition is followed."""
+        return key in self._followed
+
     def unfollow(self, key: Key) -> None:
         """Follow a partition no more. A fetch or a decision for it counts for nothing."""
         followed = self._followed.pop(key, None)

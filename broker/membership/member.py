@@ -161,6 +161,12 @@ class Member:
         self.fetchers, self.life = fetchers, life
         self.controller.use(policy)
 
+    def leave(self) -> None:
+        """Copy nothing of what this broker has led, because it stops. The controller is about to be asked to move that.
+        """
+        if self.fetchers is not None:
+            self.fetchers.leave()
+
     def serve(self, now: Now) -> None:
         """Register, because the logs are open, and take orders from then on."""
         self._serves = True

@@ -47,6 +47,7 @@ class ReplicaManager:
         """The write of the high watermarks that is under way."""
         self._written = b""
         self._write_ms = 0
+        self._is_leaving = False
         self._stored: frozenset[tuple[str, int]] = frozenset()
         """The partitions that the file may name."""
         self._naming: frozenset[tuple[str, int]] = frozenset()
@@ -130,11 +131,19 @@ class ReplicaManager:
         self.led.resign(log)
         if log.replicated_to == LONG_MAX:
             log.move_replicated_to(log.high_watermark)
-        if state.leader < 0:
+        if state.leader < 0 or (self._is_leaving and not self.followed.follows(key)):
             self.followed.unfollow(key)
             return
         log.follow(state.leader_epoch)
         self.followed.follow(log, state, now)
+
+    def leave(self) -> None:
+        """Follow no leader that takes over from this broker, because it stops.
+
+        A follower at the log's end is proposed for the ISR. If this broker was the controller, no other can refuse that
+        before the session ends, and meanwhile producers with acks=all would wait for a copy that is made no more.
+        """
+        self._is_leaving = True
 
     def will_lead(self, keys: Iterable[tuple[str, int]]) -> None:
         """Follow these partitions no more, because the disk has the epochs in which this broker is about to lead them.

@@ -232,6 +232,7 @@ class ClusterPart:
         self._followed()  # a start that waits ends
         server = self._settings.server
         if self.member.is_registered and server.controlled_shutdown_enable:
+            self.member.leave()
             for attempt in range(server.controlled_shutdown_max_retries):
                 if attempt:
                     yield self._back_off(server.controlled_shutdown_retry_backoff_ms / 1000)
