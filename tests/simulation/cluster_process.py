@@ -252,6 +252,7 @@ class Process(ClusterNode):
         if not self.member.is_registered:
             answered(None, self.now)
             return
+        self.member.leave()
         request = ControlledShutdownRequest(broker_id=BrokerId(self.id), broker_epoch=i64(self.member.broker_epoch))
         self.member.peers.ask(self.member.image.controller_id, request, answered, self.now, timeout_ms=CALL_MS)
 
