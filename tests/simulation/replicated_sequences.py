@@ -154,33 +154,32 @@ def join_in_a_life_that_is_over(world):
 
 def join_by_a_late_proposal(world):
     """A proposal that lets a follower join reaches the controller in the leader's next epoch, and its answer is lost.
-    Then the leader dies."""
-    act = stage(
-        world,
-        lambda act: len(act.followers) == 2 and act.controller not in (act.leader, act.followers[0]),
-    )
+    Then the leader dies. That epoch begins when the member of the ELR returns from a power cut."""
+
+    def is_fit(act):
+        is_whole = len(act.followers) == 2 and world.min_isr_of(act.partition.topic) == 2
+        return is_whole and act.controller not in (act.leader, act.followers[0])
+
+    act = stage(world, is_fit)
     if act is None:
         return False
-    dies, joins = act.followers
-    world.begin(Setting(world, act.partition.topic, "min.insync.replicas", 1))
-    if joins != act.controller and world.random.random() < 0.5:
-        act.kill(joins)
-        world.run(200)
-        act.hang_proposals()
-        act.start(joins)
-    else:
-        act.hang_fetches(joins)
+    other, joins = act.followers
+    for late in (joins, other):
+        act.hang_fetches(late)
         act.write()
-        if not act.until(lambda: joins not in act.state.isr, 2 * world.lag_ms):
+        if not act.until(lambda late=late: late not in act.state.isr, 2 * world.lag_ms):
             act.heal()
             return False
-        act.hang_proposals()
-        world.heal_cuts_of(LinkKind.FETCHES)
-    act.until(lambda: act.end_of(joins) >= act.end_of(act.leader), JOINED_MS)
+    world.run(200)
+    act.hang_proposals()
+    world.heal_cut(act.leader, joins, LinkKind.FETCHES)
+    act.until(lambda: act.end_of(joins) >= act.end_of(act.leader), 1_000)
+    world.begin(Setting(world, act.partition.topic, "min.insync.replicas", 1))
     world.run(300)
     act.hang_fetches(joins)
-    act.kill(dies)
     epoch = act.state.leader_epoch
+    world.cut_power_of(world.machines[other])
+    act.start(other)
     leads_on = act.until(lambda: act.state.leader_epoch > epoch and act.leads(act.leader), ELECTED_MS)
     act.hang_grants()
     world.heal_cut(act.leader, act.controller, LinkKind.REQUESTS)
@@ -191,7 +190,7 @@ def join_by_a_late_proposal(world):
     world.run(50)
     act.heal()
     act.until_elected()
-    act.later(act.leader, dies)
+    act.later(act.leader)
     return leads_on
 
 
@@ -278,14 +277,14 @@ def move_a_leader_from_under_itself(world):
     controller = act.controller
     act.hang_fetches(preferred)
     act.write(2)
-    act.until(lambda: act.end_of(third) >= act.end_of(act.leader), 300)
-    world.run(100)
+    end = act.end_of(act.leader)
+    act.until(lambda: act.known_end_of(third) >= max(end + 1, act.end_of(act.leader)), 600)
     if world.random.random() < 0.5:
         world.cut(third, act.leader, LinkKind.FETCHES)
     world.cut(controller, act.leader, LinkKind.ORDERS)
     world.begin(Election(world, act.partition, controller))
     act.until(lambda: act.state.leader == preferred and act.leads(preferred), 1_000)
-    act.until(lambda: act.end_of(third) <= act.end_of(preferred), 1_000)
+    act.until(lambda: 0 <= act.end_of(third) <= act.end_of(preferred), 1_700)
     world.cut(act.leader, third, LinkKind.FETCHES)
     act.kill(*{preferred, controller})
     epoch = act.state.leader_epoch

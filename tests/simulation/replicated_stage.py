@@ -89,11 +89,13 @@ class Stage:
 
     def leads(self, broker_id):
         """Return True if a broker leads the partition in the present epoch."""
-        log = self.log_of(broker_id)
-        if log is None:
-            return False
-        led = self.world.machines[broker_id].process.broker.services.replication.led.find(log)
+        led = self.led_by(broker_id)
         return led is not None and led.state is not None and led.state.leader_epoch == self.state.leader_epoch
+
+    def led_by(self, broker_id):
+        """Return the leader's view of a broker; None if it does not lead."""
+        log = self.log_of(broker_id)
+        return None if log is None else self.world.machines[broker_id].process.broker.services.replication.led.find(log)
 
     def log_of(self, broker_id):
         """Return the partition's log on a broker; None without a process."""
@@ -105,6 +107,11 @@ class Stage:
     def end_of(self, broker_id):
         log = self.log_of(broker_id)
         return -1 if log is None else log.log_end_offset
+
+    def known_end_of(self, follower):
+        """Return where a follower's log ends as far as the leader knows; -1 if it does not lead."""
+        led = self.led_by(self.leader)
+        return -1 if led is None or follower not in led.followers else led.followers[follower].end_offset
 
     def later(self, *broker_ids):
         """Start these brokers again after a while."""
