@@ -163,11 +163,14 @@ def _placed(partition: Partition, nodes: Replicas, details: ReplicaDetails) -> P
     copies = len(nodes.replicas)
     min_in_sync = details.min_in_sync.get(partition[0], 1 if copies == 1 else None)
     followers = [broker for broker in nodes.replicas if broker != nodes.leader]
+    eligible = details.eligible.get(partition)  # Kafka 4 has the last members of an ISR in it, Metadata in the ISR
+    if eligible is not None:
+        eligible = tuple(broker for broker in eligible if broker not in nodes.in_sync)
     lags = {broker: lag for broker in followers if (lag := details.lags.get(broker, {}).get(partition)) is not None}
     return PlacedPartition(
         *partition,
         nodes,
-        details.eligible.get(partition),
+        eligible,
         None if min_in_sync is None else min(min_in_sync, copies),
         lags if nodes.leader >= 0 else {},
     )

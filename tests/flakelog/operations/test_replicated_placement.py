@@ -113,13 +113,14 @@ def test_a_follower_that_does_not_reach_its_leader_has_no_known_lag(cluster):
 
 
 def test_a_partition_without_a_leader_is_offline_and_under_the_minimum(cluster):
-    """Its last leader stays in the ISR, so kafka-topics lists it as at the minimum too."""
+    """Its last leader stays in the ISR as of Kafka 3.9, and is not named as an eligible leader beside."""
     cluster.create("pair", replicas=(3, 2), min_insync_replicas=1)
     cluster.kill_and_expire(2)
     cluster.kill_and_expire(3)
     (pair,) = [partition for partition in placement(cluster).placed if partition.topic == "pair"]
     assert failures(pair) == ["under-replicated", "under-min-isr", "at-min-isr", "offline"]
     assert pair.leader is None and pair.lags == {}
+    assert (pair.nodes.in_sync, pair.eligible_leaders) == ((3,), ())
 
 
 def test_many_partitions_take_several_answers(cluster, monkeypatch):
