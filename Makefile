@@ -14,6 +14,9 @@ JARS := tests/compat/java/target/classpath
 KAFKA39 := tests/compat/kafka_cluster/target/classpath
 NODE := tests/compat/node/node_modules/.package-lock.json
 FRANZ := tests/compat/go/target/stock
+# The tests that franz-go and librdkafka have of their own, for `make soak`.
+FRANZ_TESTS := tests/compat/go/target/kgo.test
+RDKAFKA_TESTS := build/librdkafka/librdkafka-2.0.2/tests/test-runner
 # Spark's connector for Kafka, by Maven, for tests and benchmarks. For benchmarks: Storm's storm.py, by Maven, and what
 # PyPI has beside ours.
 CONNECTOR := benchmarks/connector/target/classpath
@@ -21,7 +24,7 @@ STORM_PY := benchmarks/storm_py/target/classpath
 ID_PACKAGES := build/id-packages
 STREAM_PACKAGES := build/stream-packages
 
-.PHONY: demo test venv python bytecode stock storm unit lint docs compat bench soak dist clean
+.PHONY: demo test venv python bytecode stock suites storm unit lint docs compat bench soak dist clean
 .DEFAULT_GOAL := test
 
 venv: $(STAMP)
@@ -74,6 +77,18 @@ $(FRANZ): tests/compat/go/stock.go tests/compat/go/go.mod tests/compat/go/go.sum
 	  echo "building franz-go: once, a minute"; \
 	  go build -C $(<D) -o target/stock . || echo "Go failed: franz-go is not tested"
 
+suites: $(FRANZ_TESTS) $(RDKAFKA_TESTS)
+
+$(FRANZ_TESTS): tests/compat/go/go.mod tests/compat/go/go.sum
+	@command -v go > /dev/null || { echo "no Go: franz-go's own tests do not run"; exit 0; }; \
+	  go test -C $(<D) -c -o target/kgo.test github.com/twmb/franz-go/pkg/kgo \
+	  || echo "Go failed: franz-go's own tests do not run"
+
+$(RDKAFKA_TESTS): tests/compat/librdkafka/build.sh tests/compat/librdkafka/sources.list
+	@command -v apt-get > /dev/null || { echo "no Debian: librdkafka's own tests do not run"; exit 0; }; \
+	  echo "building librdkafka and its tests: once, some minutes"; \
+	  $< || echo "the build failed: librdkafka's own tests do not run"
+
 demo: bytecode
 	$(BIN)/flakelog demo
 
@@ -105,7 +120,7 @@ unit: venv
 compat: venv bytecode stock
 	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $$(($(JOBS) + 1)) --dist loadfile --no-loadscope-reorder
 
-soak: venv bytecode
+soak: venv bytecode suites
 	$(BIN)/python -m pytest tests -m soak
 
 # The sdist and the wheel of a release, in dist/, as a package index takes them.
