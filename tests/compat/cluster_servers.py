@@ -37,10 +37,12 @@ ALL_PORTS = {
 
 
 class Servers:
-    """Brokers 1 to 3 of one chroot. `settings` are added to SETTINGS, and replace them; `own_settings` are those of some
-    brokers, by their numbers. `disks` are the SmallDisks of brokers by their numbers; without one, or with None, a
-    broker has its data in `directory`. `prefixes` are commands to run brokers under. `proxied` brokers are reached by
-    other brokers, and reach ZooKeeper, through the proxies `from_brokers` and `to_zookeeper`.
+    """Brokers 1 to 3 of one chroot.
+
+    `settings` are added to SETTINGS, and replace them. `own_settings` are for some brokers, by their numbers. `disks`
+    are the SmallDisks of brokers by their numbers; without one, or with None, a broker has its data in `directory`.
+    `prefixes` are commands to run brokers under. `proxied` brokers are reached by other brokers, and reach ZooKeeper,
+    through the proxies `from_brokers` and `to_zookeeper`.
 
     A broker keeps its ports: librdkafka does not find a coordinator again that returns at another port.
     """

@@ -1,4 +1,4 @@
-"""What the leaders of a simulated cluster have committed: each later leader has it, unless its election was unclean.
+"""The committed records of a simulated cluster: each later leader has them, unless its election was unclean.
 
     lost-commit       a new leader lacks a record that an earlier high watermark has passed, or has another in its place
     id falls          a committed record has an id that is not above the one before it
@@ -46,7 +46,7 @@ class Committed:
     ends: dict = field(default_factory=dict)
     """By leader epoch: the offset that the leader's high watermark has come to, if no other had come so far."""
     stored_end: int = 0
-    """The end of what was committed and on the leader's disk too."""
+    """The end of the committed records that are on the leader's disk too."""
     last_id: int = -1
 
     @property
@@ -142,7 +142,7 @@ class CommittedRecords:
         return end
 
     def forget(self, key):
-        """Forget what the next leader may lack. It and its followers say what is committed from then on."""
+        """Forget the records that the next leader may lack."""
         self.partitions.pop(key, None)
 
     def check_followers(self, process):

@@ -1,4 +1,4 @@
-"""Who has all that is committed, as far as a controller can know: an ISR and ELR of the oracle's own (KIP-966).
+"""The members with all committed records, as far as a controller can know: the oracle's ISR and ELR (KIP-966).
 
 A member that leaves an ISR which is then below min.insync.replicas still has all that is committed, because the high
 watermark stands still. It may lead until an ISR of that size is granted, unless its machine has lost power or its disk

@@ -67,7 +67,7 @@ def lower_min_isr_between_two_deaths(world):
 
 
 def lead_by_a_follower_that_joins(world):
-    """A follower joins the ISR slowly, or before the leader hears of it. All others die just then."""
+    """A follower joins the ISR slowly, or before the leader hears of it. At that moment all others die."""
     is_slow = world.random.random() < 0.4
     act = stage(world, lambda act: is_slow or act.controller != act.leader)
     if act is None:

@@ -120,7 +120,7 @@ class Stage:
 
 
 def stage(world, is_fit=lambda stage: True, topics=TOPICS):
-    """Return a partition of three copies that fits; None if there is none. Its leader and a follower live."""
+    """Return a partition of three copies that fits, with a leader and a follower that live. Return None without one."""
     partitions = []
     deleted = set(world.ensemble.names(DELETE_TOPICS))
     for name in world.ensemble.names(TOPICS_PATH):

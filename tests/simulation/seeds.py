@@ -12,7 +12,7 @@ from collections import Counter
 FIRST_SOAK_SEED = 1_000
 SOAK_SEEDS = os.environ.get("FLAKELOG_SEEDS", f"{FIRST_SOAK_SEED}-10999")
 FAULT_SEEDS = 2_000
-"""A planted fault is noticed within so many seeds."""
+"""The seeds that may be needed to notice a planted fault."""
 
 
 def play(kind, seed, file):
@@ -41,7 +41,7 @@ def play_one(kind, file):
 
 
 def soak(kind, cpu_s_max, file):
-    """Play the seeds of FLAKELOG_SEEDS, or 10,000, until they have taken so much CPU time."""
+    """Play the seeds of FLAKELOG_SEEDS, or 10,000, for at most `cpu_s_max` of CPU time."""
     first, _, last = SOAK_SEEDS.partition("-")
     began, number = time.process_time(), 0
     for seed in range(int(first), int(last or first) + 1):

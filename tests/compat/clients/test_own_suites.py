@@ -1,4 +1,4 @@
-"""The tests that franz-go and librdkafka have of their own pass against three brokers whose topics have three copies.
+"""The suites of franz-go and librdkafka pass against three brokers whose topics have three copies.
 
 `make suites` builds them. A test that fails here and passes against Apache Kafka shows a fault of ours.
 """
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.soak
 
 FRANZ_GO = stock_go.HERE / "target" / "kgo.test"
 RECORDS = 100_000
-"""The records of each long test of franz-go, which has 500,000 of its own accord."""
+"""The records of each long test of franz-go. Its default is 500,000."""
 NEED_SOURCE = "TestOptValuesCoversEveryOption"
 """A test of franz-go that reads its source in the current directory, and asks no broker."""
 LIBRDKAFKA = ROOT / "build" / "librdkafka" / "librdkafka-2.0.2"
 OPTIONS = "-p1 -L -Q -E -K"
-"""One test at a time; those that need a broker, in their short form, on an unimpaired network, without known faults."""
+"""One test at a time: short tests with a broker, on an unimpaired network, without known faults."""
 NOT_FOR_US = {
     "0052": "runs kafka-topics.sh",
     "0077": "runs kafka-topics.sh",

@@ -1,4 +1,4 @@
-"""A disk that forgets what was not synced, and a kernel that boots, for a power cut under a real server (Linux).
+"""A disk that forgets unsynced writes, and a kernel that boots, for a power cut under a real server (Linux).
 
 The disk is a file system of `forgetful_disk_program` in a separate mount namespace. There the kernel's boot id is a
 file of the test, because a server compares it to learn whether the machine has lost power.
@@ -55,7 +55,7 @@ class ForgetfulDisk:
         self._server.communicate()
 
     def cut_power(self):
-        """Forget what was not synced, and boot. The processes that use the disk must have ended."""
+        """Forget unsynced writes, and boot. The processes that use the disk must have ended."""
         self._server.stdin.write("cut\n")
         self._server.stdin.flush()
         assert self._server.stdout.readline() == "cut\n"

@@ -3,7 +3,7 @@
 The program mounts it at DIRECTORY, in its own mount namespace, and prints "mounted". For each line "cut" on its
 standard input it cuts the power, and prints "cut". It ends with its standard input.
 
-It speaks the protocol of /dev/fuse by itself (linux/fuse.h, version 7.31), because libfuse is rarely installed. The
+The program speaks the protocol of /dev/fuse (linux/fuse.h, version 7.31), because libfuse is rarely installed. The
 kernel may keep no name and no attribute, so that it asks again after a power cut.
 """
 

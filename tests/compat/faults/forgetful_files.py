@@ -1,4 +1,4 @@
-"""Files that lose at a power cut what was not synced. No I/O; `forgetful_disk_program` serves the files to the kernel.
+"""Files that lose unsynced writes at a power cut. No I/O: `forgetful_disk_program` serves them to the kernel.
 
 The bytes of a file survive once the file was synced. Its name, or its removal, survives once its directory was synced.
 Nothing else does, so the files forget more than those of a real disk, which may write anything back by itself.
@@ -50,7 +50,7 @@ class File(Node):
         self.modified_ns = now_ns
 
     def sync(self):
-        """Copy what has changed, because a file may be large and synced often."""
+        """Copy the changed bytes only, because a file may be large and synced often."""
         del self.synced[self._smallest :]
         for position, end in self._written:
             end = min(end, self._smallest)
@@ -110,7 +110,7 @@ class ForgetfulFiles:
         directory.modified_ns = target_directory.modified_ns = now_ns
 
     def cut_power(self):
-        """Forget what was not synced. All nodes but the root get other numbers."""
+        """Forget unsynced writes. All nodes but the root get other numbers."""
         self.root.synced = self._remembered(self.root)
         self.root.nodes = dict(self.root.synced)
 

@@ -1,4 +1,4 @@
-"""A wall clock of its own for a server: the program's `time.time` and `time.time_ns` are those of tests/compat/stepped.
+"""A separate wall clock for a server: the program's `time.time` and `time.time_ns` are those of tests/compat/stepped.
 
     clock = OwnClock(directory / "clock-2", ahead_ms=400)
     ServerProcess(data, prefix=clock.prefix)

@@ -1,4 +1,4 @@
-"""The disk of the tests of power cuts keeps what was synced, and forgets the rest."""
+"""The disk of the tests of power cuts keeps synced writes, and forgets all others."""
 
 import subprocess
 import sys

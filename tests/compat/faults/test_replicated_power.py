@@ -1,6 +1,6 @@
 """Brokers with `flakelog.durable.acks` lose power, all at once or one: nothing that was acknowledged is lost.
 
-Their disks forget every write that was not synced. All partitions lead again by themselves.
+Their disks forget unsynced writes. All partitions have leaders again, without an operator.
 """
 
 import signal

@@ -1,4 +1,4 @@
-"""Give a Python program a wall clock of its own: on its path, this module runs before the program (`own_clock`).
+"""Give a Python program a separate wall clock: on its path, this module runs before the program (`own_clock`).
 
 The file that FLAKELOG_TEST_CLOCK names has how far the clock is ahead, in ns. Clocks that only measure durations are
 those of the machine.
