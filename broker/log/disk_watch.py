@@ -78,16 +78,19 @@ class DiskWatch:
             self._failed_ms = now.ms
         if self.full_since_ms is None:
             if failed is not None or usable_bytes < least_bytes:
-                self.full_since_ms = now.wall_ms
-                self._begins(now, usable_bytes, failed)
-        elif failed is None and usable_bytes >= 2 * least_bytes:
-            if usable_bytes >= self._failed_bytes + least_bytes or now.ms - self._failed_ms >= RETRY_MS:
-                self._ends(now, usable_bytes)
+                self.full_since_ms, self._was_reported = now.wall_ms, False
+                self._report_full(now, usable_bytes, failed)
+        elif failed is None and usable_bytes >= 2 * least_bytes and (
+            usable_bytes >= self._failed_bytes + least_bytes or now.ms - self._failed_ms >= RETRY_MS
+        ):
+            self._ends(now, usable_bytes)
+        elif not self._was_reported:
+            self._report_full(now, usable_bytes, failed)
 
-    def _begins(self, now: Now, usable_bytes: int, failed: StorageError | None) -> None:
-        self._was_reported = self._next_line_ms is None or now.ms >= self._next_line_ms
-        if self._was_reported:
-            self._next_line_ms = now.ms + LINES_EVERY_MS
+    def _report_full(self, now: Now, usable_bytes: int, failed: StorageError | None) -> None:
+        """Report a full disk, unless the last such line is too young; then a later check reports it."""
+        if self._next_line_ms is None or now.ms >= self._next_line_ms:
+            self._was_reported, self._next_line_ms = True, now.ms + LINES_EVERY_MS
             why = "" if failed is None else f" ({failed})"
             self._report(
                 f"the disk of {self._storage.location} is full: {usable_bytes} bytes are usable{why}. Messages are "

@@ -85,6 +85,17 @@ def test_a_quota_that_the_system_does_not_show_ends_when_writes_no_longer_fail(d
     assert not disk.look(later_ms=CHECK_FULL_EVERY_MS)
 
 
+def test_a_disk_that_is_full_again_and_stays_so_is_told_a_minute_after_the_line_before(disk):
+    disk.look(free_bytes=0)
+    disk.look(CHECK_FULL_EVERY_MS, free_bytes=100 * LEAST)
+    assert disk.look(free_bytes=0) and len(disk.lines) == 2
+    while disk.now_ms < 2 * LINES_EVERY_MS:
+        assert disk.look(CHECK_FULL_EVERY_MS)
+    assert len(disk.lines) == 3 and "is full: 0 bytes are usable" in disk.lines[2]
+    assert not disk.look(CHECK_FULL_EVERY_MS, free_bytes=100 * LEAST)
+    assert "has space again" in disk.lines[3]
+
+
 def test_space_that_comes_and_goes_is_told_slowly(disk):
     for _ in range(20):
         disk.look(free_bytes=0, later_ms=1_000 if disk.watch.is_full else CHECK_EVERY_MS)
