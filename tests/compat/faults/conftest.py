@@ -30,7 +30,7 @@ def mounted_disk(tmp_path_factory):
 
 @pytest.fixture
 def small_disk(mounted_disk):
-    """Return the mounted disk, for a test that fills it. Skip the test on a machine without it."""
+    """Return the mounted disk, for a test that fills it; skip the test if this user may mount none."""
     if mounted_disk is None:
         pytest.skip("no small disk: this user may not mount one")
     return mounted_disk

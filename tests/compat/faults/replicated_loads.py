@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.15
 REQUEST_MS = 10_000
 """The request timeout of all clients. Most have 30 s by default, which is long for a test with a paused broker."""
 TRANSACTION_MS = 900_000
-"""The longest timeout of a transaction that brokers allow. One that ends later than its timeout fences its producer."""
+"""The longest timeout of a transaction that brokers allow. A transaction past its timeout fences its producer."""
 
 
 class Librdkafka:

@@ -1,4 +1,4 @@
-"""A broker of Apache Kafka 3.9.1 with ZooKeeper, in a process of its own.
+"""A broker of Apache Kafka 3.9.1 with ZooKeeper, in a separate process.
 
     need_kafka()
     with KafkaBroker(tmp_path, 1, f"{zookeeper.hosts}/chroot") as broker:

@@ -35,7 +35,7 @@ TOPICS = {
 CONFIG = {"min.insync.replicas": "2"}
 SETTINGS = {"auto.leader.rebalance.enable": "false", "auto.create.topics.enable": "false"}
 LIVES = {"all": (), "without 3": (3,), "without 3 and 2": (3, 2)}
-"""States of the brokers: who has died, in this order, after all were in sync. Broker 1 lives and answers the tools."""
+"""The brokers that died, in this order, after all were in sync. Broker 1 lives and answers the tools."""
 DESCRIBED = (
     (),
     ("--under-replicated-partitions",),
