@@ -34,9 +34,9 @@ REPLICATED = {
     "log.segment.delete.delay.ms": SETTINGS["log.segment.delete.delay.ms"],
 }
 OPEN_FILES = 10_000
-"""The files of partitions that a broker of ours may have open, as on a system with its usual limit of 524,288. Ours takes
-a fifth of the limit. Where that is 20,000, the unsynced files of 1,000 partitions do not fit, and each append has a log
-synced. Kafka's brokers take what they need."""
+"""The files of partitions that a broker of ours may have open. It takes a fifth of the system's limit, which is mostly
+524,288. Where the limit is 20,000, the unsynced files of 1,000 partitions do not fit, and each append has a log synced.
+Kafka's brokers take what they need."""
 OURS_REPLICATED = REPLICATED | {
     "flakelog.replication.enable": "true",
     "flakelog.max.open.files": str(OPEN_FILES),
