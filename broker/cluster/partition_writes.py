@@ -1,5 +1,7 @@
 """Writes of partition states: in a Multi with a check of the controller epoch, at most a hundred partitions in each.
 
+The Multis of an event are under way at the same time, up to ten: a disk then syncs them together.
+
 An answer that got lost is read again before the Multi is repeated (rule E1): a state with this controller's bytes, at
 the version after the one that it named, is its own. A Multi is carried out whole or not at all, and a Set names the
 version that it replaces, so a late Multi cannot undo a newer decision.
@@ -26,6 +28,7 @@ from broker.cluster.procedure import (
     read,
     results_of,
     write,
+    write_all,
 )
 from coordination.port import (
     CoordinationError,
@@ -40,6 +43,7 @@ from coordination.port import (
 )
 
 PARTITIONS_AT_ONCE = 100
+MULTIS_AT_ONCE = 10
 
 Leaderships = Mapping[TopicPartition, LeaderAndIsr]
 
@@ -68,20 +72,27 @@ def read_states(
 def update_states(context: ControllerContext, proposals: Leaderships) -> Procedure[Written]:
     """Replace the states of partitions; each proposal names the version that it replaces as its partition epoch."""
     result = Written()
-    for chunk in chunks(proposals.items(), PARTITIONS_AT_ONCE):
-        decided = {p: replace(proposal, controller_epoch=context.epoch) for p, proposal in chunk}
-        pending = {p: with_lives(context, p, decision) for p, decision in decided.items()}
+    decided = ((p, replace(proposal, controller_epoch=context.epoch)) for p, proposal in proposals.items())
+    states = ((p, with_lives(context, p, decision)) for p, decision in decided)
+    parts = (dict(chunk) for chunk in chunks(states, PARTITIONS_AT_ONCE))
+    for pending in chunks(parts, MULTIS_AT_ONCE):
         while pending:
-            yield from _update(context, pending, result)
+            outcomes = yield from write_all([_update_of(context, part) for part in pending])
+            for part, outcome in zip(pending, outcomes, strict=True):
+                yield from _settle(context, part, outcome, result)
+            pending = [part for part in pending if part]
     return result
 
 
-def _update(
-    context: ControllerContext, pending: dict[TopicPartition, LeaderAndIsr], result: Written
-) -> Procedure[None]:
-    """Try one Multi; move the partitions that are settled from `pending` to the result."""
+def _update_of(context: ControllerContext, pending: Leaderships) -> Multi:
     sets = [Set(state_path(p), proposal.encode(), proposal.partition_epoch) for p, proposal in pending.items()]
-    outcome = yield from write(Multi((context.fence(), *sets)))
+    return Multi((context.fence(), *sets))
+
+
+def _settle(
+    context: ControllerContext, pending: dict[TopicPartition, LeaderAndIsr], outcome: Outcome, result: Written
+) -> Procedure[None]:
+    """Move the partitions that a Multi has settled from `pending` to the result."""
     if not isinstance(outcome, CoordinationError):
         versions = results_of(outcome)[1:]
         for (partition, proposal), version in zip(pending.items(), versions, strict=True):

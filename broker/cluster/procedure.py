@@ -87,10 +87,17 @@ def write(operation: Operation) -> Procedure[Outcome]:
 
     Raise CoordinatorUnavailable, because the same write would be refused again.
     """
-    (outcome,) = yield (operation,)
-    if isinstance(outcome, CoordinatorUnavailable):
-        raise outcome
+    (outcome,) = yield from write_all((operation,))
     return outcome
+
+
+def write_all(operations: Iterable[Operation]) -> Procedure[Sequence[Outcome]]:
+    """Carry out writes that do not depend on each other, as `write` does."""
+    outcomes = yield tuple(operations)
+    for outcome in outcomes:
+        if isinstance(outcome, CoordinatorUnavailable):
+            raise outcome
+    return outcomes
 
 
 def failed_index(outcome: Outcome) -> int | None:

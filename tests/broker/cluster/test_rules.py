@@ -19,6 +19,7 @@ from broker.cluster.documents import (
     state_path,
     topic_path,
 )
+from broker.cluster.partition_writes import update_states
 from broker.cluster.requests import (
     AllocateProducerIds,
     ControlledShutdown,
@@ -156,7 +157,7 @@ class TestE1:
         assert topic_path("t") not in world.ensemble.nodes
 
     def test_many_states_are_few_multis(self):
-        """At most a hundred in each, so that a thousand elections are ten writes."""
+        """At most a hundred in each, so that a thousand elections are ten writes, which a disk may sync together."""
         world = started()
         create(world, [(2,)] * 250)
         operations = record_operations(world)
@@ -164,6 +165,8 @@ class TestE1:
         world.run(1_000)
         sizes = [len(op.operations) - 1 for op in operations if isinstance(op, Multi)]
         assert sizes == [100, 100, 50]
+        context = world.controller().controller.context
+        assert len(next(update_states(context, dict(context.leadership)))) == 3, "they are under way at the same time"
 
     def test_a_deletion_whose_answer_was_lost_leaves_a_new_topic_alone(self):
         """The topic's id is read before the multi is repeated: a broker has created the topic again meanwhile."""
