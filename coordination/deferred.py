@@ -40,10 +40,10 @@ def executor(coordinator: Coordinator, reactor: Reactor) -> Execute:
     """Return a function that carries out an operation and fires a Deferred with its result in the reactor thread.
 
     A coordinator that blocks takes a thread of the reactor's pool for each operation. If it can carry out groups, it
-    takes one thread: all operations that are asked for while it works make the next group.
+    takes one thread: all operations that are asked for in one turn, or while it works, make the next group.
     """
     if isinstance(coordinator, Grouping):
-        return _Groups(coordinator).execute
+        return _Groups(coordinator, reactor).execute
     if not isinstance(coordinator, Asynchronous):
         return lambda operation: deferToThread(coordinator.execute, operation)
     asynchronous = coordinator
@@ -96,22 +96,29 @@ def carry_out(procedure: Generator[Operation, Any, T], execute: Execute) -> Gene
 
 
 class _Groups:
-    """The operations of a coordinator, carried out in one thread at a time."""
+    """The operations of a coordinator, carried out in one thread at a time.
 
-    def __init__(self, coordinator: Grouping) -> None:
+    The operations of one turn of the reactor share a group, so that a directory syncs them together.
+    """
+
+    def __init__(self, coordinator: Grouping, reactor: Reactor) -> None:
         self._coordinator = coordinator
+        self._reactor = reactor
         self._waiting: deque[tuple[Operation, Deferred[Result]]] = deque()
         self._works = False
 
     def execute(self, operation: Operation) -> "Deferred[Result]":
         answer: Deferred[Result] = Deferred()
         self._waiting.append((operation, answer))
-        if not self._works:
-            self._begin()
+        self._begin_soon()
         return answer
 
+    def _begin_soon(self) -> None:
+        if self._waiting and not self._works:
+            self._works = True
+            self._reactor.callLater(0, self._begin)
+
     def _begin(self) -> None:
-        self._works = True
         group = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
         done = deferToThread(self._coordinator.execute_all, [operation for operation, _ in group])
         done.addBoth(self._done, [answer for _, answer in group])
@@ -124,8 +131,7 @@ class _Groups:
                 answer.errback(outcome)
             else:
                 answer.callback(outcome)  # a Failure calls the errbacks
-        if self._waiting and not self._works:
-            self._begin()
+        self._begin_soon()
 
 
 def _fire(answer: "Deferred[Result]", outcome: Result | CoordinationError) -> None:

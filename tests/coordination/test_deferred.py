@@ -49,7 +49,7 @@ def test_an_answer_fires_in_the_reactors_turn_not_in_the_callers():
     assert reactor.getDelayedCalls() == []
 
 
-def test_operations_asked_for_while_a_group_is_at_work_make_the_next_group(monkeypatch):
+def test_operations_asked_for_in_one_turn_or_while_a_group_is_at_work_make_the_next_group(monkeypatch):
     """1,000 partitions that store their progress take a few threads, and not one each."""
     groups, working = [], []
 
@@ -67,13 +67,22 @@ def test_operations_asked_for_while_a_group_is_at_work_make_the_next_group(monke
         done.callback(work(operations))
 
     monkeypatch.setattr(deferred, "deferToThread", to_thread)
-    execute, outcomes = executor(Files(), Reactor()), {}
-    for path in ("/a", "/b", "/c"):
-        execute(Get(path)).addBoth(lambda outcome, path=path: outcomes.update({path: outcome}))
+    reactor, outcomes = Reactor(), {}
+    execute = executor(Files(), reactor)
+
+    def ask(*paths):
+        for path in paths:
+            execute(Get(path)).addBoth(lambda outcome, path=path: outcomes.update({path: outcome}))
+        reactor.advance(0)
+
+    ask("/a", "/b")
+    ask("/c")
+    ask("/d")
     end()
-    assert groups == [["/a"]] and set(outcomes) == {"/a"}
+    assert groups == [["/a", "/b"]] and set(outcomes) == {"/a", "/b"}
+    reactor.advance(0)
     end()
-    assert groups == [["/a"], ["/b", "/c"]] and outcomes["/b"] == Node(b"x", 0, 0)
+    assert groups == [["/a", "/b"], ["/c", "/d"]] and outcomes["/d"] == Node(b"x", 0, 0)
     assert outcomes["/c"].check(NoNode) and not working
 
 
