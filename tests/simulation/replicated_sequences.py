@@ -5,7 +5,6 @@ and the first fetch of its follower. A sequence comes to such a moment, and then
 if it has come so far.
 """
 
-from broker.cluster.documents import broker_path
 from broker.group.offset_records import partition_of
 from broker.membership.calls import Link as LinkKind
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC
@@ -137,10 +136,11 @@ def join_in_a_life_that_is_over(world):
     if has_caught_up:
         act.write(2)
         world.run(400)
+        life = act.life_of(joins)
         world.cut_power_of(world.machines[joins])
         act.hang_fetches(joins)
         act.start(joins)
-        act.until(lambda: broker_path(joins) in world.ensemble.nodes, 1_000)
+        act.until(lambda: act.life_of(joins) not in (None, life), 1_500)
         world.run(world.random.choice((100, 300)))
         world.heal_cuts_of(LinkKind.REQUESTS)
         if act.until(lambda: joins in act.state.isr, 1_500):

@@ -3,12 +3,8 @@
 Connections that hang are cut in one direction for one kind of call: fetches, orders or other requests (`LinkKind`).
 """
 
-from broker.cluster.documents import (
-    CONTROLLER,
-    DELETE_TOPICS,
-)
-from broker.cluster.documents import TOPICS as TOPICS_PATH
-from broker.cluster.documents import LeaderAndIsr, Topic, TopicPartition, decode_controller, state_path, topic_path
+from broker.cluster import documents
+from broker.cluster.documents import LeaderAndIsr, Topic, TopicPartition, broker_path, state_path, topic_path
 from broker.membership.calls import Link as LinkKind
 from tests.simulation.cluster_clients import TOPICS
 from tests.simulation.replicated_bursts import Write
@@ -45,8 +41,8 @@ class Stage:
 
     @property
     def controller(self):
-        node = self.world.ensemble.nodes.get(CONTROLLER)
-        return -1 if node is None else decode_controller(node.data)
+        node = self.world.ensemble.nodes.get(documents.CONTROLLER)
+        return -1 if node is None else documents.decode_controller(node.data)
 
     # --- acts ----------------------------------------------------------------------------------------------------
 
@@ -113,6 +109,11 @@ class Stage:
         led = self.led_by(self.leader)
         return -1 if led is None or follower not in led.followers else led.followers[follower].end_offset
 
+    def life_of(self, broker_id):
+        """Return the broker epoch of a broker that is registered, else None."""
+        node = self.world.ensemble.nodes.get(broker_path(broker_id))
+        return None if node is None else node.czxid
+
     def later(self, *broker_ids):
         """Start these brokers again after a while."""
         for broker_id in broker_ids:
@@ -122,8 +123,8 @@ class Stage:
 def stage(world, is_fit=lambda stage: True, topics=TOPICS):
     """Return a partition of three copies that fits, with a leader and a follower that live. Return None without one."""
     partitions = []
-    deleted = set(world.ensemble.names(DELETE_TOPICS))
-    for name in world.ensemble.names(TOPICS_PATH):
+    deleted = set(world.ensemble.names(documents.DELETE_TOPICS))
+    for name in world.ensemble.names(documents.TOPICS):
         if name in topics and name not in deleted:
             topic = Topic.decode(name, world.ensemble.nodes[topic_path(name)].data)
             for index, assignment in sorted(topic.assignments.items()):
