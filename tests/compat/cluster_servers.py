@@ -137,7 +137,7 @@ class Servers:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.NOT_CONTROLLER:
                     raise
-                return False
+                return self.controller is None  # librdkafka learns of a new controller from metadata alone
             return True
 
         until(is_done, "the controller", ASK_SECONDS)

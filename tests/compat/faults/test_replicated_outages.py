@@ -44,12 +44,15 @@ def test_writes_go_on_while_zookeeper_is_away(cluster, processes, mortal_zookeep
 
 @pytest.mark.parametrize("kind", ["leader and controller", "leader"])
 def test_a_broker_whose_session_expired_follows_the_new_leader(cluster, processes, kind, turn):
+    """A coordinator that is cut off names itself, as in Kafka. librdkafka asks it again and again, so that transactions
+    may wait until it hears of its successor.
+    """
     expired = cluster.choose(kind)
     with replicated_loads(cluster, processes) as loads:
         with cut(cluster.to_zookeeper[expired]):
             other = Alone(cluster[cluster.others(expired)[0]])
             until(lambda: expired not in other.leaders(loads.numbers[0].topic).values(), "other leaders")
-            loads.await_more()
+            loads.await_numbers()
 
 
 @pytest.mark.parametrize("kind", ["leader and controller", "leader", "controller", "follower"])
