@@ -1,7 +1,7 @@
 """The newest write of a log that other brokers copy, in memory until they have it.
 
-Followers are mostly at the log's end, so they fetch what was written last. From memory such an answer costs no read of
-a file and no search in an index. Only a small write is kept, because many partitions may be written to at once.
+Followers are mostly at the log's end, so they fetch the newest batches. From memory the answer costs no read of a file
+and no search in an index. The log keeps a small write only, because many partitions may be written to at once.
 """
 
 from collections.abc import Sequence

@@ -110,7 +110,7 @@ class PartitionLog:
         self.has_copies = False
         """True if other brokers have copies. They may begin to count while a request waits."""
         self.newest_write: NewestWrite | None = None
-        """What this broker wrote last as the leader, if it is small, and not on all replicas in sync."""
+        """The newest write of this broker as the leader, if it is small, until all replicas in sync have it."""
         # These count since the log was opened.
         self.bytes_in = 0  # appended, those copied too
         self.bytes_out = 0  # fetched by consumers

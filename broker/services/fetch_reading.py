@@ -114,7 +114,7 @@ def collect(
 def _read_to_end(
     log: PartitionLog, offset: int, limit: int, at_least_one: bool, wants_ids: bool, waits: bool
 ) -> ReadResult:
-    """Read up to the log's end, for a follower; from memory if it asks for what was written last."""
+    """Read up to the log's end, for a follower. The newest write comes from memory."""
     newest = log.newest_write
     if newest is not None and newest.base_offset == offset >= log.log_start_offset and len(newest.records) <= limit:
         return ReadResult(newest.records, newest.ids if wants_ids else None)
