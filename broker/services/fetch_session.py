@@ -74,21 +74,18 @@ def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:
     ]
 
 
-def with_news(
-    partitions: Iterable[WantedPartition], generation: int, is_follower: bool = False
-) -> list[WantedPartition]:
+def with_news(partitions: Iterable[WantedPartition], generation: int) -> list[WantedPartition]:
     """Return the partitions of a session that may have something new; most have not, most of the time.
 
     A partition has nothing new if the client is at the end of the log that it may see, and knows the log's state. A
-    client that has read records of the current leader epoch has not read anything that the log has lost. A follower
-    sees the log up to its end.
+    client that has read records of the current leader epoch has not read anything that the log has lost.
     """
     news = []
     for partition in partitions:
         log, requested = partition.log, partition.requested
         if (
             log is None
-            or requested.fetch_offset != (log.log_end_offset if is_follower else partition.high_watermark)
+            or requested.fetch_offset != partition.high_watermark
             or log.high_watermark != partition.high_watermark
             or log.log_start_offset != partition.log_start_offset
             or log.offline is not None
@@ -111,6 +108,13 @@ def is_at_end(partition: WantedPartition, generation: int) -> bool:
         and requested.last_fetched_epoch in (NO_EPOCH, log.leader_epoch)
         and requested.current_leader_epoch in (NO_EPOCH, log.leader_epoch)
     )
+
+
+def has_other_offsets(partition: WantedPartition) -> bool:
+    """Return True if a log has another high watermark, or begins elsewhere, than its client was told last."""
+    log = partition.log
+    assert log is not None, "a partition at its log's end has a log"
+    return (log.high_watermark, log.log_start_offset) != (partition.high_watermark, partition.log_start_offset)
 
 
 class FetchSession:

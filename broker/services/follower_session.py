@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.replication.partition import Follower, Partition
-from broker.services.fetch_session import FetchSession, Owner, WantedPartition, is_at_end, with_news
+from broker.services.fetch_session import FetchSession, Owner, WantedPartition, has_other_offsets, is_at_end
 from broker.waiting.purgatory import Purgatory
 from broker.wire.fetch import FetchedPartition, FetchRequest, FetchResponse, PartitionKey
 
@@ -104,12 +104,12 @@ class FollowerSession(FetchSession):
         return all(is_at_end(partition, generation) for partition in partitions)
 
     def with_news(self, partitions: Sequence[WantedPartition], generation: int) -> list[WantedPartition]:
-        news = with_news(partitions, generation, is_follower=True)
-        if len(news) < len(partitions):
-            have_news = set(news)
-            for partition in partitions:
-                if partition not in have_news and self._rests(partition):
-                    self._changed.pop(partition, None)
+        news = []
+        for partition in partitions:
+            if not is_at_end(partition, generation) or has_other_offsets(partition):
+                news.append(partition)
+            elif self._rests(partition):
+                self._changed.pop(partition, None)
         return news
 
     def _rests(self, wanted: WantedPartition) -> bool:
