@@ -228,7 +228,7 @@ def _checked_ids(log: PartitionLog, ids: IdRegion | None, spans: Sequence[tuple[
 
 
 def _is_for(entry: IdEntry, log: PartitionLog, spans: Sequence[tuple[int, int]]) -> bool:
-    """Return True if one entry has all ids of an answer that goes on at the log's end, and no others."""
+    """Return True if an answer goes on at the log's end, and this entry has exactly its ids."""
     span = entry.offset, entry.offset + entry.length
     return spans[0] == span and len(spans) == 1 and span[0] == log.log_end_offset and entry.first_id > log.last_id
 

@@ -51,7 +51,7 @@ class ReplicaManager:
         self._stored: frozenset[tuple[str, int]] = frozenset()
         """The partitions that the file may name."""
         self._naming: frozenset[tuple[str, int]] = frozenset()
-        """Those that the write under way names."""
+        """The partitions that the write under way names."""
 
     # --- the start and the stop ----------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class ReplicaManager:
             self._begin_write(data)
 
     def _begin_write(self, data: bytes) -> None:
-        """Write the file. One that names deleted partitions goes if there is no space for another."""
+        """Write the file. If the disk has no space for it, a file that names deleted partitions is removed."""
         logs, self._naming = self._ports.logs, frozenset((*self._copied, *self._unopened))
         job = WriteFile if self._stored <= self._naming else RewriteOrRemove
         self._stored |= self._naming

@@ -129,7 +129,7 @@ class Coordinators:
             self.transactions.load_all(now)
 
     def load_late(self, opened: Collection[PartitionLog], now: Now) -> None:
-        """Load what is kept in logs that were opened after the start."""
+        """Load the records of logs that were opened after the start."""
         for log in opened:
             if log.topic == GROUP_OFFSETS_TOPIC:
                 self.groups.load_late(log.partition, now)

@@ -66,8 +66,8 @@ def _begin_epochs(services: BrokerServices) -> None:
 def adopt_late_logs(services: BrokerServices, now: Now) -> None:
     """Load what coordinators keep in logs that the start could not open (a full disk), as a start does."""
     opened = services.logs.take_opened_late()
-    known = [(log, topic) for log in opened if (topic := services.hosted.topic(log.topic)) is not None]
-    for log, topic in known:
+    hosted = [(log, topic) for log in opened if (topic := services.hosted.topic(log.topic)) is not None]
+    for log, topic in hosted:
         if services.replication is not None:
             services.replication.opened(topic, log.partition)
         begin_epoch(services, log, topic.partitions[log.partition], now)

@@ -30,12 +30,7 @@ def strand_a_leader(world):
         world.run(world.lag_ms * 3 // 2 + 300)
         act.write()
     world.run(world.random.choice((100, 600)))
-    act.kill(act.leader)
-    world.run(50)
-    act.heal()
-    is_elected = act.until_elected()
-    act.later(act.leader)
-    return is_elected
+    return act.replace_leader()
 
 
 def lower_min_isr_between_two_deaths(world):
@@ -54,12 +49,7 @@ def lower_min_isr_between_two_deaths(world):
     world.run(300)
     act.write(2)
     world.run(world.random.choice((100, 600)))
-    act.kill(act.leader)
-    world.run(50)
-    act.heal()
-    is_elected = act.until_elected()
-    act.later(act.leader)
-    return is_elected
+    return act.replace_leader()
 
 
 # --- a follower that joins -------------------------------------------------------------------------------------------

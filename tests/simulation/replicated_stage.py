@@ -83,6 +83,15 @@ class Stage:
         """Wait until another broker than `leader` leads, and has heard of it. Return True if so."""
         return self.until(lambda: self.leads(self.state.leader) and self.state.leader != self.leader, ELECTED_MS)
 
+    def replace_leader(self):
+        """Kill the leader, heal all links, and start it again later. Return True if another is elected meanwhile."""
+        self.kill(self.leader)
+        self.world.run(50)
+        self.heal()
+        is_elected = self.until_elected()
+        self.later(self.leader)
+        return is_elected
+
     def leads(self, broker_id):
         """Return True if a broker leads the partition in the present epoch."""
         led = self.led_by(broker_id)

@@ -54,6 +54,12 @@ class ReplicatedCluster(EngineCluster):
         part = answer[0]
         return ErrorCode(part.error_code), part.base_offset
 
+    def produce_alone(self, topic):
+        """Cut both followers off from broker 1, and append a record there that only this leader has."""
+        self.cut_pairs = {(2, 1), (3, 1)}
+        self.later(FETCHED_MS)
+        self.produce(topic, b"alone", acks=1)
+
     def consume(self, topic, offset=0, partition=0):
         """Return the values that a consumer of the leader sees."""
         client = self.leader_of(topic, partition).connect(listener="CLIENTS")

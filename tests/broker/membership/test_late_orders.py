@@ -9,7 +9,7 @@ from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import PRODUCE, produce_request
 from tests.broker.engine_cluster import BROKERS
 from tests.broker.membership.orders import leader_and_isr
-from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
+from tests.broker.membership.replicated_cluster import ReplicatedCluster
 
 
 def send_order(cluster, broker_id, leader, epoch, replicas=(1, 2, 3)):
@@ -27,9 +27,7 @@ def test_a_log_that_is_truncated_while_its_epoch_is_written_has_the_epoch_on_the
     cluster = ReplicatedCluster()
     cluster.create("flights")
     cluster.produce("flights", b"a")
-    cluster.cut_pairs = {(2, 1), (3, 1)}
-    cluster.later(FETCHED_MS)
-    cluster.produce("flights", b"alone", acks=1)
+    cluster.produce_alone("flights")
     cluster.kill_and_expire(1)
     cluster.produce("flights", b"b")
     cluster.cut_pairs = {(1, 2), (1, 3)}

@@ -65,9 +65,7 @@ def diverged(cluster):
     """Let broker 1 have a record that 2 and 3 lack, and let it come back as their follower, its jobs held."""
     cluster.create("flights")
     cluster.produce("flights", b"a")
-    cluster.cut_pairs = {(2, 1), (3, 1)}
-    cluster.later(FETCHED_MS)
-    cluster.produce("flights", b"alone", acks=1)
+    cluster.produce_alone("flights")
     cluster.cut_pairs = set()
     cluster.kill_and_expire(1)
     cluster.produce("flights", b"b")

@@ -75,9 +75,7 @@ def test_a_returning_leader_drops_what_it_alone_had():
     cluster = ReplicatedCluster()
     cluster.create("flights")
     cluster.produce("flights", b"a")
-    cluster.cut_pairs = {(2, 1), (3, 1)}
-    cluster.later(FETCHED_MS)
-    cluster.produce("flights", b"alone", acks=1)
+    cluster.produce_alone("flights")
     cluster.cut_pairs = set()
     cluster.kill_and_expire(1)
     cluster.produce("flights", b"b", b"c")
@@ -108,9 +106,7 @@ def test_a_returning_leader_drops_ids_that_nobody_gives_again():
     cluster = ReplicatedCluster()
     cluster.create("flights")
     cluster.produce("flights", b"a")
-    cluster.cut_pairs = {(2, 1), (3, 1)}
-    cluster.later(FETCHED_MS)
-    cluster.produce("flights", b"alone", acks=1)
+    cluster.produce_alone("flights")
     dropped = cluster.log(1, "flights").last_id
     cluster.cut_pairs = set()
     cluster.kill_and_expire(1)
