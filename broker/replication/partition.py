@@ -146,6 +146,8 @@ class Partition:
         """The high watermark when an act last returned whether it has risen."""
         self._proposed: frozenset[int] | None = None
         """The members of an ISR that the controller may have granted."""
+        self._proposed_lives: dict[int, int] = {}
+        """The broker epochs of these members when they were proposed: a later life may lack what that one had."""
         self._proposed_min_isr = 0
         """`min_isr` when the proposal was made. The controller knows by it a proposal whose answer was lost."""
         self._ask_ms: int | None = None
@@ -346,6 +348,7 @@ class Partition:
 
     def _propose(self, members: set[int], now: Now) -> None:
         self._proposed, self._proposed_min_isr = frozenset(members), self.min_isr
+        self._proposed_lives = {member: self._broker_epoch_of(member) for member in self._replicas if member in members}
         self._ask_ms = max(now.ms, self._pause_ends_ms)
 
     def _ask_for_empty_elr(self, now: Now) -> None:
@@ -356,13 +359,13 @@ class Partition:
     def take_proposal(self, broker_epoch: int, now: Now) -> Proposal | None:
         """Return the proposal to ask the controller for now, None without one. One is under way at a time.
 
-        `broker_epoch` is that of this broker's life.
+        `broker_epoch` is that of this broker's life. A proposal that is asked again names the same lives of the others,
+        because only these were in sync (rule E6).
         """
         if self.state is None or self._proposed is None or self._ask_ms is None or now.ms < self._ask_ms:
             return None
         self._ask_ms = None
-        members = [member for member in self.state.replicas if member in self._proposed]
-        epochs = {member: self._broker_epoch_of(member) for member in members} | {self.broker_id: broker_epoch}
+        epochs = self._proposed_lives | {self.broker_id: broker_epoch}
         return Proposal(epochs, self.state.leader_epoch, self.state.partition_epoch, self._proposed_min_isr)
 
     def _broker_epoch_of(self, member: int) -> int:
@@ -404,8 +407,8 @@ class Partition:
     def ineligible(self, leader_epoch: int, now: Now) -> bool:
         """Drop a proposal whose new member is dead or stops, for the life that it names (INELIGIBLE_REPLICA).
 
-        No earlier request of this proposal can be granted later, because it names that life or an earlier one. A member
-        that fetches again is proposed again, after a pause.
+        No earlier request of this proposal can be granted later, because it names the same life. A member that fetches
+        again is proposed again, after a pause.
         """
         if not self._is_proposed_in(leader_epoch):
             return False
