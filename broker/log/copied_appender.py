@@ -50,6 +50,18 @@ class CopyRefused(FlakelogError):
     """A fetch answer that cannot continue the log; nothing of it was appended. The message names the reason."""
 
 
+class IdsBelowFloor(CopyRefused):
+    """A fetch answer that could continue a log without records, if the log knew an earlier last id: `last_id`.
+
+    Another leader told the id that the log knows, of records that were never committed. All ids of committed records
+    before the log's end are below the answer's, because a leader stamps above them (rule I1).
+    """
+
+    def __init__(self, reason: str, last_id: int) -> None:
+        super().__init__(reason)
+        self.last_id = last_id
+
+
 class _Answer(NamedTuple):
     """The whole batches of a fetch answer, after the checks."""
 
@@ -210,7 +222,9 @@ def _checked_ids(log: PartitionLog, ids: IdRegion | None, spans: Sequence[tuple[
                 raise _refused(log, f"there is no id for offset {at}")
             id = first_id + at - offset
             if id <= last_id:
-                raise _refused(log, f"the id of offset {at} is {id}, and {last_id} was given before")
+                refused = _refused(log, f"the id of offset {at} is {id}, and {last_id} was given before")
+                has_records = taken or log.log_start_offset < log.log_end_offset
+                raise refused if has_records else IdsBelowFloor(str(refused), id - 1)
             length = min(entry_end, end) - at
             last_id = id + length - 1
             if taken and taken[-1][0] + taken[-1][1] == at and taken[-1][2] + taken[-1][1] == id:

@@ -9,7 +9,7 @@ requests. An order of a new leader epoch drops the decision for its partition, b
 in the epoch of the request (rule E5).
 """
 
-from broker.log.copied_appender import CopyRefused, append_copied
+from broker.log.copied_appender import CopyRefused, IdsBelowFloor, append_copied
 from broker.log.partition_log import PartitionLog
 from broker.membership.calls import FetchCall
 from broker.membership.replica_ports import ReplicaPorts
@@ -134,30 +134,35 @@ class FollowedPartitions:
             fetcher, decision = self._decisions.pop(key)
             if isinstance(decision, Copy):
                 size += len(decision.records)
-                self._copy(key, fetcher, decision, now)
+                cut = self._copy(key, fetcher, decision, now)
             else:
-                self._note_cut(key, decision)
-                cuts[decision.is_anew][key] = decision
+                cut = decision
+            if cut is not None:
+                self._note_cut(key, cut)
+                cuts[cut.is_anew][key] = cut
         for is_anew, group in cuts.items():
             if group:
                 self._truncate(group, is_anew=is_anew, now=now)
 
     # --- copies --------------------------------------------------------------------------------------------------
 
-    def _copy(self, key: Key, fetcher: ReplicaFetcher, copy: Copy, now: Now) -> None:
+    def _copy(self, key: Key, fetcher: ReplicaFetcher, copy: Copy, now: Now) -> Truncate | None:
+        """Append records. Return how the log begins anew if it has none, and knows a later id than its leader's."""
         log = copy.log
         try:
             number = append_copied(log, copy.records, copy.ids, now)
+        except IdsBelowFloor as refused:
+            return Truncate(log, log.log_end_offset, is_anew=True, last_id=refused.last_id)
         except CopyRefused as refused:
             if not fetcher.failed_check(log, str(refused), now):
                 self._ports.report(f"{log.name} is followed no more until it has another leader: {refused}")
-            return
+            return None
         except ApiError as error:
             if log.offline is not None:
                 self.unfollow(key)
             else:
                 fetcher.try_later(log, str(error), now)  # the disk is full, or a failed write is being undone
-            return
+            return None
         if number:
             self._ports.logs.appended(log)
         log.know_last_id(copy.last_id)
@@ -166,6 +171,7 @@ class FollowedPartitions:
             self._go_on_once_on_disk(fetcher, log, now)
         else:
             fetcher.go_on(log, now)
+        return None
 
     def _follow_offsets(self, log: PartitionLog, copy: Copy, now: Now) -> None:
         """Take over the leader's high watermark (rule R4) and the start of its log, as far as this log goes."""

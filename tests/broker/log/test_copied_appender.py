@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from broker.log import leader_epochs, log_appender, log_reader
-from broker.log.copied_appender import CopyRefused, append_copied
+from broker.log.copied_appender import CopyRefused, IdsBelowFloor, append_copied
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.record.batch import BATCH_PREFIX, read_header, seal, walk
 from broker.record.control import Marker
@@ -269,6 +269,25 @@ def test_an_empty_log_knows_the_last_id_that_its_leader_tells(leader, follower):
     assert follower.last_id == follower.position().last_id == 500
     follower.know_last_id(leader.last_id)
     assert "was given before" in refusal(follower, *answer_of(leader, 0))
+
+
+def test_a_log_without_records_is_told_the_last_id_with_which_it_could_go_on(leader, follower):
+    """Another leader told it a later id, of records that were never committed."""
+    follower.know_last_id(leader.last_id)
+    with pytest.raises(IdsBelowFloor) as refused:
+        taken(follower, *answer_of(leader, 0))
+    anew = follower_at(0)
+    anew.follow(3)
+    anew.know_last_id(refused.value.last_id)
+    copy(leader, anew)
+    assert ids_of(anew) == ids_of(leader)
+
+
+def test_a_log_with_records_goes_on_above_its_own_ids_only(leader, follower):
+    records, _ = answer_of(leader, 0)
+    with pytest.raises(CopyRefused) as refused:
+        taken(follower, records, entries(0, (0, 2, 100), (2, 6, 50)))
+    assert not isinstance(refused.value, IdsBelowFloor)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -118,6 +118,21 @@ def test_a_returning_leader_drops_ids_that_nobody_gives_again():
     assert all(dropped not in range(first, first + length) for first, length in runs[0])
 
 
+def test_a_follower_without_records_forgets_a_last_id_of_records_that_were_never_committed():
+    """Rule I7: a leader told it of its records, and died before any other broker had them."""
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.log(3, "flights").know_last_id(1 << 62)
+    assert cluster.produce("flights", b"a", b"b") == (ErrorCode.NONE, 0)
+    cluster.later(6_000)
+    last_id = cluster.log(1, "flights").last_id
+    assert cluster.isr("flights") == (1, 2, 3) and cluster.log(3, "flights").last_id == last_id
+    cluster.kill_and_expire(3)
+    cluster.restart(3)
+    cluster.later(1_000)
+    assert cluster.ends("flights")[3] == 2 and cluster.log(3, "flights").last_id == last_id
+
+
 def test_a_start_knows_how_far_its_logs_were_committed():
     cluster = ReplicatedCluster()
     cluster.create("flights")
