@@ -13,6 +13,7 @@ from broker.cluster.documents import (
     LeaderAndIsr,
     Topic,
     TopicPartition,
+    broker_path,
     config_path,
     decode_config,
     state_path,
@@ -92,7 +93,7 @@ class ReplicatedClusterWorld(ClusterWorld):
         """The machine that is healed after the others; None if it is no time for that."""
         self.changed_min_isr = set()
         """The names of the topics whose min.insync.replicas is changed."""
-        self._safe = SafeMembers()
+        self._safe = SafeMembers(self._has_log)
         self.ensemble.on_decision = self._decided
         self.ensemble.on_topic_deleted = self._safe.forget
 
@@ -107,6 +108,7 @@ class ReplicatedClusterWorld(ClusterWorld):
 
     def registered(self, process, broker_epoch):
         self._broker_epochs[process.id] = broker_epoch
+        self._safe.registered(process.id, self.ensemble.nodes[broker_path(process.id)])
         if process in self._powerless:
             self.ensemble.lose_power(process.id, broker_epoch)
 
@@ -141,9 +143,13 @@ class ReplicatedClusterWorld(ClusterWorld):
         return int(settings.get("min.insync.replicas", self.settings["min_insync_replicas"]))
 
     def safe_members(self, partition):
-        """Return the replicas that left the ISR, and may lead."""
-        lost = {broker_id for other, broker_id in self.ensemble.lost if other == partition}
-        return self._safe.of(partition) - lost
+        """Return the replicas that left the ISR and may lead, with the lives in which they had all records."""
+        members = self._safe.of(partition).items()
+        return {member: life for member, life in members if (partition, member) not in self.ensemble.lost}
+
+    def _has_log(self, broker_id, partition):
+        directory = f"{partition.topic}-{partition.partition}/"
+        return any(path.startswith(directory) for path in self.machines[broker_id].storage.files)
 
     # --- clients -------------------------------------------------------------------------------------------------
 

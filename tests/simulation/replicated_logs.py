@@ -6,45 +6,34 @@
                     one may have records that another has removed already: then the last records of all keys are equal
 """
 
-from broker.cluster.documents import (
-    DELETE_TOPICS,
-    NO_LEADER,
-    NO_LIFE,
-    LeaderAndIsr,
-    Registration,
-    broker_path,
-    state_path,
-)
+from broker.cluster.documents import DELETE_TOPICS, NO_LEADER, LeaderAndIsr, broker_path, state_path
 from broker.log import log_reader
 from broker.record.batch import walk
 from broker.record.records import decode_records
+from tests.simulation.replicated_members import is_trusted
 
 
 def check_leaders(ensemble, safe_members):
     """Check that partitions have leaders, given the nodes of a cluster in which a broker may be dead.
 
-    `safe_members` returns the members that a partition's ELR must have by the oracle's own account.
+    `safe_members` returns the members that a partition's ELR must have by the oracle's own account, with their lives.
     """
     deleted = set(ensemble.names(DELETE_TOPICS))
-    for partition, row in ensemble.image().items():
+    for partition, replicas in ensemble.replicas().items():
         if partition.topic in deleted:
             continue
-        path = state_path(partition)
-        state = LeaderAndIsr.decode(path, ensemble.nodes[path])
-        safe = {member for member in safe_members(partition) if broker_path(member) in ensemble.nodes}
-        trusted = {member for member in state.members if _is_trusted(ensemble, state, member)} | safe
         name = f"{partition.topic}-{partition.partition}"
-        is_led = row.leader != NO_LEADER and broker_path(row.leader) in ensemble.nodes
+        path, nodes = state_path(partition), ensemble.nodes
+        if path not in nodes:
+            live = [replica for replica in replicas if broker_path(replica) in nodes]
+            assert not live, f"offline: {name} has no leader yet, and {live} are live"
+            continue
+        state = LeaderAndIsr.decode(path, nodes[path])
+        members = [(member, state.lives.get(member)) for member in state.members]
+        members += safe_members(partition).items()
+        trusted = {member for member, life in members if is_trusted(life, member, nodes.get(broker_path(member)))}
+        is_led = state.leader != NO_LEADER and broker_path(state.leader) in nodes
         assert is_led or not trusted, f"offline: {name} has no leader, and {trusted} are trusted: {state}"
-
-
-def _is_trusted(ensemble, state, member):
-    """Return True if a broker is registered, and may lead by its membership (rule W2)."""
-    node = ensemble.nodes.get(broker_path(member))
-    if node is None:
-        return False
-    life, recorded = Registration.decode(broker_path(member), node.data).life, state.lives.get(member)
-    return recorded == node.czxid or (life.whole and recorded != NO_LIFE and life.last >= (recorded or -1))
 
 
 def check_copies(image, processes):

@@ -2,31 +2,61 @@
 
 A member that leaves an ISR which is then below min.insync.replicas still has all that is committed, because the high
 watermark stands still. It may lead until an ISR of that size is granted, unless its machine has lost power or its disk
-has failed. Partitions whose min.insync.replicas was changed are left out: leader and controller hear of that at
-different times.
+has failed, or its broker comes back untrusted (rule W2). Partitions whose min.insync.replicas was changed are left out:
+leader and controller hear of that at different times.
+
+A broker may come back untrusted although its disk has everything. Its directory cannot tell, because its last life
+ended before the first order, and the `state` names that life. Or a log was offline at the stop, for want of space. A
+member whose disk had no room for a log is not counted, because a broker without a log cannot say that it lost nothing.
 """
+
+from broker.cluster.documents import NO_LIFE, Registration, broker_path
 
 
 class SafeMembers:
-    """The replicas of each partition that may lead although they left the ISR."""
+    """The replicas of each partition that may lead although they left the ISR, with the lives in which they had all.
 
-    def __init__(self):
+    `has_log` returns True if a broker's disk has files of a partition.
+    """
+
+    def __init__(self, has_log):
         self._safe = {}
+        self._has_log = has_log
 
     def of(self, partition):
-        return self._safe.get(partition, set())
+        return self._safe.get(partition, {})
 
     def decided(self, partition, earlier, state, min_isr, *, is_unclean):
         """Note another state of a partition. `min_isr` is None if it was changed."""
         if is_unclean or min_isr is None or len(state.isr) >= min_isr:
             self._safe.pop(partition, None)
         else:
-            self._safe[partition] = (self.of(partition) | set(earlier.isr)) - set(state.isr)
+            leave = [m for m in earlier.isr if m not in state.isr and self._has_log(m, partition)]
+            safe = {**self.of(partition), **{member: earlier.lives.get(member) for member in leave}}
+            lives = {member: state.lives.get(member, life) for member, life in safe.items()}
+            self._safe[partition] = {member: life for member, life in lives.items() if member not in state.isr}
+
+    def registered(self, broker_id, node):
+        """Note a broker's registration: in this life and all later ones it is as trusted as it says now."""
+        for members in self._safe.values():
+            if broker_id in members and not is_trusted(members[broker_id], broker_id, node):
+                del members[broker_id]
 
     def distrust(self, broker_id):
         """Note that a broker may lack what it had."""
         for members in self._safe.values():
-            members.discard(broker_id)
+            members.pop(broker_id, None)
 
     def forget(self, topic):
         self._safe = {partition: members for partition, members in self._safe.items() if partition.topic != topic}
+
+
+def is_trusted(recorded, broker_id, node):
+    """Return True if a broker with this node may lead as a member whose recorded life this is (rule W2).
+
+    `node` is None if the broker is not registered, and `recorded` is None if no life is.
+    """
+    if node is None:
+        return False
+    life = Registration.decode(broker_path(broker_id), node.data).life
+    return recorded == node.czxid or (life.whole and recorded != NO_LIFE and life.last >= (recorded or -1))

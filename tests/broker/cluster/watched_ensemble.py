@@ -117,14 +117,17 @@ class WatchedEnsemble(Ensemble):
             if broker_id in row and len(row) > 1:
                 self.lost[partition, broker_id] = broker_epoch
 
-    def image_of_states(self):
-        """Return the replicas of each partition that has a state."""
+    def replicas(self):
+        """Return the replicas of each partition."""
         replicas = {}
         for name in self.names(TOPICS):
             for index, assignment in Topic.decode(name, self.nodes[topic_path(name)].data).assignments.items():
-                if state_path(TopicPartition(name, index)) in self.nodes:
-                    replicas[TopicPartition(name, index)] = assignment.replicas
+                replicas[TopicPartition(name, index)] = assignment.replicas
         return replicas
+
+    def image_of_states(self):
+        """Return the replicas of each partition that has a state."""
+        return {partition: row for partition, row in self.replicas().items() if state_path(partition) in self.nodes}
 
     def _forget_losses(self, path):
         partition = partition_of(path)
