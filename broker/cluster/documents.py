@@ -19,13 +19,14 @@ say nothing, so that the node of a partition with one copy, or with Kafka's brok
 | /flakelog_adoption | AdoptionMarker (`adoption_marker`) | a broker that brings its directory along, until the end |
 """
 
-import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from broker.cluster.json_document import DamagedDocument as DamagedDocument  # readers of nodes import it from here
+from broker.cluster.json_document import decode_json, encode_json, json_number, json_value
 from coordination.port import Node
 
 BROKER_IDS = "/brokers/ids"
@@ -55,10 +56,6 @@ NO_LIFE = -1
 NO_FEATURES = b'{"features":{},"version":2,"status":1}'
 
 T = TypeVar("T", int, str, bool)
-
-
-class DamagedDocument(Exception):
-    """A node whose data is not the JSON that its path promises. The message names the node and the reason."""
 
 
 class TopicPartition(NamedTuple):
@@ -122,10 +119,10 @@ class Life:
     def decode(cls, path: str, document: Any) -> "Life | None":
         if document is None:
             return None
-        whole = _get(path, document, "whole", bool) if isinstance(document, dict) else None
+        whole = json_value(path, document, "whole", bool) if isinstance(document, dict) else None
         if whole is None:
             raise DamagedDocument(f"{path}: 'flakelog' is {document!r}, not a JSON dict")
-        return cls(whole, _number(path, document, "last"))
+        return cls(whole, json_number(path, document, "last"))
 
 
 @dataclass(frozen=True)
@@ -151,15 +148,15 @@ class Registration:
             "timestamp": str(self.timestamp_ms),
             **({} if self.life is None else {"flakelog": {"whole": self.life.whole, "last": self.life.last}}),
         }
-        return _encode(document)
+        return encode_json(document)
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "Registration":
-        document = _decode(path, data)
+        document = decode_json(path, data)
         protocols = document.get("listener_security_protocol_map", {})
-        texts = _get(path, document, "endpoints", list)
+        texts = json_value(path, document, "endpoints", list)
         endpoints = tuple(_endpoint(path, str(text), protocols) for text in texts)
-        timestamp = _number(path, document, "timestamp") if "timestamp" in document else 0
+        timestamp = json_number(path, document, "timestamp") if "timestamp" in document else 0
         life = Life.decode(path, document.get("flakelog"))
         return cls(endpoints, timestamp, document.get("rack"), life)
 
@@ -195,12 +192,12 @@ class Topic:
             "removing_replicas": {str(index): row.removing for index, row in rows if row.removing},
             "version": 3,
         }
-        return _encode(document)
+        return encode_json(document)
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "Topic":
-        document = _decode(path, data)
-        partitions = _get(path, document, "partitions", dict)
+        document = decode_json(path, data)
+        partitions = json_value(path, document, "partitions", dict)
         adding, removing = document.get("adding_replicas", {}), document.get("removing_replicas", {})
         try:
             assignments = {
@@ -261,27 +258,27 @@ class LeaderAndIsr:
             "isr": self.isr,
             **({"flakelog": self._own_key()} if self.elr or self.lives else {}),
         }
-        return _encode(document)
+        return encode_json(document)
 
     def _own_key(self) -> dict[str, Any]:
         return {"elr": self.elr, "lives": {str(member): epoch for member, epoch in sorted(self.lives.items())}}
 
     @classmethod
     def decode(cls, path: str, node: Node) -> "LeaderAndIsr":
-        document = _decode(path, node.data)
+        document = decode_json(path, node.data)
         own = document.get("flakelog") or {}
         try:
-            isr = _ids(_get(path, document, "isr", list))
+            isr = _ids(json_value(path, document, "isr", list))
             elr = _ids(own.get("elr", ()))
             lives = {int(member): int(epoch) for member, epoch in own.get("lives", {}).items()}
         except (ValueError, TypeError, AttributeError) as error:
             raise DamagedDocument(f"{path}: {error}") from error
         return cls(
-            leader=_number(path, document, "leader"),
+            leader=json_number(path, document, "leader"),
             isr=isr,
-            leader_epoch=_number(path, document, "leader_epoch"),
+            leader_epoch=json_number(path, document, "leader_epoch"),
             partition_epoch=node.version,
-            controller_epoch=_number(path, document, "controller_epoch"),
+            controller_epoch=json_number(path, document, "controller_epoch"),
             recovery_state=int(document.get("leader_recovery_state", RECOVERED)),
             elr=elr,
             lives=lives,
@@ -297,28 +294,28 @@ class ProducerIdBlock:
     last: int
 
     def encode(self) -> bytes:
-        return _encode(
+        return encode_json(
             {"version": 1, "broker": self.broker_id, "block_start": str(self.first), "block_end": str(self.last)}
         )
 
     @classmethod
     def decode(cls, data: bytes) -> "ProducerIdBlock":
-        document = _decode(PRODUCER_ID_BLOCK, data)
+        document = decode_json(PRODUCER_ID_BLOCK, data)
         broker_id, first, last = (
-            _number(PRODUCER_ID_BLOCK, document, key) for key in ("broker", "block_start", "block_end")
+            json_number(PRODUCER_ID_BLOCK, document, key) for key in ("broker", "block_start", "block_end")
         )
         return cls(broker_id, first, last)
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
-    return _encode(
+    return encode_json(
         {"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
     )
 
 
 def decode_controller(data: bytes) -> int:
     """Return the id of the broker that is the controller. Kafka before 3.4 writes version 1, which has it too."""
-    return _number(CONTROLLER, _decode(CONTROLLER, data), "brokerid")
+    return json_number(CONTROLLER, decode_json(CONTROLLER, data), "brokerid")
 
 
 def encode_epoch(epoch: int) -> bytes:
@@ -333,40 +330,40 @@ def decode_epoch(data: bytes) -> int:
 
 
 def encode_config(settings: Mapping[str, str]) -> bytes:
-    return _encode({"version": 1, "config": settings})
+    return encode_json({"version": 1, "config": settings})
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
     """Return the settings of a topic, broker, client or user. A node without data has none."""
     if not data:
         return {}
-    document = _decode(path, data)
-    settings = _get(path, document, "config", dict) if "config" in document else {}
+    document = decode_json(path, data)
+    settings = json_value(path, document, "config", dict) if "config" in document else {}
     return {str(key): str(value) for key, value in settings.items()}
 
 
 def encode_config_change(entity_path: str) -> bytes:
     """Return the data of a change node; `entity_path` is `topics/t`, `brokers/1`, `brokers/<default>` or `users/u`."""
-    return _encode({"version": 2, "entity_path": entity_path})
+    return encode_json({"version": 2, "entity_path": entity_path})
 
 
 def decode_config_change(path: str, data: bytes) -> str:
-    return str(_get(path, _decode(path, data), "entity_path", str))
+    return str(json_value(path, decode_json(path, data), "entity_path", str))
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
     """Return the data of a node that says that a disk of a broker failed."""
-    return _encode({"version": 1, "broker": broker_id, "event": 1})
+    return encode_json({"version": 1, "broker": broker_id, "event": 1})
 
 
 def decode_log_dir_event(path: str, data: bytes) -> int:
     """Return the broker whose disk failed."""
-    return _number(path, _decode(path, data), "broker")
+    return json_number(path, decode_json(path, data), "broker")
 
 
 def decode_isr_change(path: str, data: bytes) -> list[TopicPartition]:
     """Return the partitions whose leaders wrote another ISR to `state` themselves, as Kafka did before 2.7."""
-    partitions = _get(path, _decode(path, data), "partitions", list)
+    partitions = json_value(path, decode_json(path, data), "partitions", list)
     try:
         return [TopicPartition(str(row["topic"]), int(row["partition"])) for row in partitions]
     except (KeyError, ValueError, TypeError) as error:
@@ -374,11 +371,11 @@ def decode_isr_change(path: str, data: bytes) -> list[TopicPartition]:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    return _encode({"version": "1", "id": cluster_id})
+    return encode_json({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return str(_get(CLUSTER_ID, _decode(CLUSTER_ID, data), "id", str))
+    return str(json_value(CLUSTER_ID, decode_json(CLUSTER_ID, data), "id", str))
 
 
 def encode_uuid(uuid: UUID) -> str:
@@ -388,35 +385,6 @@ def encode_uuid(uuid: UUID) -> str:
 
 def decode_uuid(text: str) -> UUID:
     return UUID(bytes=urlsafe_b64decode(text + "=="))
-
-
-def _encode(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _decode(path: str, data: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(data)
-    except ValueError as error:
-        raise DamagedDocument(f"{path}: {data[:40]!r} is not JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise DamagedDocument(f"{path}: {data[:40]!r} is no JSON object")
-    return document
-
-
-def _get(path: str, document: Mapping[str, Any], key: str, kind: type) -> Any:
-    value = document.get(key)
-    if not isinstance(value, kind):
-        raise DamagedDocument(f"{path}: {key!r} is {value!r}, not a JSON {kind.__name__}")
-    return value
-
-
-def _number(path: str, document: Mapping[str, Any], key: str) -> int:
-    """Return a number. Kafka writes some numbers as text, such as times and producer ids."""
-    try:
-        return int(document[key])
-    except (KeyError, ValueError, TypeError) as error:
-        raise DamagedDocument(f"{path}: {key!r} is {document.get(key)!r}, not a number") from error
 
 
 def _ids(values: Any) -> tuple[int, ...]:
