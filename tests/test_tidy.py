@@ -87,6 +87,8 @@ SHELLS = {
     "broker/client/producer.py",
     "broker/client/producer_outcomes.py",
     "broker/client/producer_partitions.py",
+    "broker/client/producer_queue.py",
+    "broker/client/registry/bootstrap.py",
     "broker/client/fetch_connections.py",
     "partition_manager/dead_letter_sink.py",
     "partition_manager/fetcher.py",

@@ -14,7 +14,7 @@ from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Headers
 from broker.client.old_spellings import renamed
 from broker.client.producer import Encoder, GroupMember, Producer
-from broker.client.producer_arguments import check_servers
+from broker.client.producer_arguments import check_brokers
 from broker.client.producer_figures import ProducerCounts, ProducerFigures
 from broker.client.producer_outcomes import Delivered
 from broker.client.producer_partitions import Partitioner
@@ -31,6 +31,7 @@ NO_FIGURES = ProducerCounts(0.0).figures(0.0)  # until the first message
 class ProducerSettings(TypedDict, total=False):
     """The arguments of `Producer`."""
 
+    registry: str | None
     encoder: Encoder
     key_encoder: Encoder
     partitioner: Partitioner | None
@@ -61,8 +62,8 @@ class AsyncProducer:
     """
 
     @renamed(sync="queue_time_ms=0, and call send_and_wait(...)")
-    def __init__(self, servers: str, **settings: Unpack[ProducerSettings]) -> None:
-        check_servers(servers)
+    def __init__(self, servers: str | None = None, **settings: Unpack[ProducerSettings]) -> None:
+        check_brokers(servers, settings.get("registry"))
         self._servers = servers
         self._wait_seconds = settings.pop("enqueue_timeout_ms", 30_000) / 1_000
         self._settings = settings

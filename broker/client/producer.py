@@ -15,32 +15,30 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from os import PathLike
-from threading import Lock
 from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Librdkafka
 from confluent_kafka import TopicPartition
 
-from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
+from broker.client.errors import ClientError, MustAbort, ProduceError
 from broker.client.group_protocol import Partition
-from broker.client.librdkafka import Header, Headers, group_metadata, headers_of, transaction_error
+from broker.client.librdkafka import Headers, group_metadata, headers_of
 from broker.client.old_spellings import renamed
-from broker.client.producer_arguments import ALL, check_place, check_servers, librdkafka_settings, stamper
+from broker.client.producer_arguments import ALL, brokers_of, check_place, librdkafka_settings, stamper
 from broker.client.producer_figures import STATISTICS_MS, ProducerFigures
-from broker.client.producer_outcomes import Callback, Calls, Delivered, Outcomes, Report
+from broker.client.producer_outcomes import Callback, Delivered, Outcomes, Report
 from broker.client.producer_partitions import ANY_PARTITION, Partitioner, TopicPartitions
-from broker.record.id_header import id_header
+from broker.client.producer_queue import POLL_SECONDS, ProducerQueue
 
 if TYPE_CHECKING:
     from broker.client.group_requests import GroupIdentity
     from idgen.snowflake import Snowflake
 
 QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
-POLL_SECONDS = 0.1
 SERVE_SECONDS = 0.001  # how often `send` calls callbacks; to do it for each message takes a fifth of its time
 
 _log = logging.getLogger(__name__)
@@ -80,6 +78,10 @@ class Producer:
     retried for up to `timeout_ms`; retries make no duplicates (KIP-98). With `acks` "1" or "0" instead of "all" they
     may, and messages may be lost: only the leader acknowledges them, or no broker.
 
+    **Brokers.** Give either `servers`, or a `registry`: the ZooKeeper of the brokers, "zk1:2181,zk2:2181/chroot". With
+    a registry the producer follows brokers that come, go and move, also when all that it knew are gone; messages wait
+    meanwhile. While ZooKeeper is away it goes on with the brokers that it knows. The constructor waits for ZooKeeper.
+
     **Partitions.** `partitioner(key, partitions)` gets the encoded key and chooses a partition. By default, equal keys
     go to the same partition (by CRC-32, as in librdkafka), and messages without a key are spread.
 
@@ -104,8 +106,9 @@ class Producer:
     @renamed(sync="queue_time_ms=0, and call send_and_wait(...)")
     def __init__(
         self,
-        servers: str,
+        servers: str | None = None,
         *,
+        registry: str | None = None,
         encoder: Encoder = encode,
         key_encoder: Encoder = encode,
         partitioner: Partitioner | None = None,
@@ -123,40 +126,49 @@ class Producer:
         directory: "str | PathLike[str] | None" = None,
         snowflake: "Snowflake | None" = None,
     ) -> None:
-        check_servers(servers)
         self._encoder = encoder
         self._key_encoder = key_encoder
         self._partitioner = partitioner
-        self._enqueue_timeout_ms = enqueue_timeout_ms
         self._timeout_ms = timeout_ms
         self._transactional_id = transactional_id
         self._has_begun = False
-        self._outcomes = outcomes = Outcomes(_now(), servers, timeout_ms)
-        self._number = outcomes.number
-        self._settle: Report = outcomes.settler(self)
-        self._reporting: tuple[Callback | None, Report] = None, self._settle
         self._due = 0.0  # when `send` checks for a close and a fork again, and calls callbacks
         self._process = os.getpid()
         self._is_closed = False
-        times_ms = timeout_ms, transaction_timeout_ms
-        settings = librdkafka_settings(servers, acks, compression, transactional_id, times_ms) | {
-            "linger.ms": queue_time_ms,
-            "batch.num.messages": batch_size,
-            "queue.buffering.max.messages": queue_size,
-            "statistics.interval.ms": STATISTICS_MS,
-            "stats_cb": self._outcomes.statistics,
-        }
-        try:
-            self._producer = Librdkafka(settings)
-        except KafkaException as error:
-            raise ValueError(error.args[0].str()) from None
-        self._calls = Calls()
-        self._partitions = TopicPartitions(self._producer, self._calls, partitioner, servers, timeout_ms)
-        self._produce: Callable[..., None] = self._producer.produce
-        self._stamping = Lock()
-        self._own_snowflake, self._snowflake = stamper(
-            ids, snowflake, {"zookeeper": zookeeper, "directory": directory}
+        with ExitStack() as owned:
+            times_ms = timeout_ms, transaction_timeout_ms
+            brokers = brokers_of(servers, registry, owned)
+            self._outcomes = outcomes = Outcomes(_now(), brokers.name, timeout_ms)
+            self._number = outcomes.number
+            self._settle: Report = outcomes.settler(self)
+            self._reporting: tuple[Callback | None, Report] = None, self._settle
+            settings = librdkafka_settings(brokers.bootstrap, acks, compression, transactional_id, times_ms) | {
+                "linger.ms": queue_time_ms,
+                "batch.num.messages": batch_size,
+                "queue.buffering.max.messages": queue_size,
+                "statistics.interval.ms": STATISTICS_MS,
+                "stats_cb": outcomes.statistics,
+            }
+            try:
+                self._producer = Librdkafka(settings)
+            except KafkaException as error:
+                raise ValueError(error.args[0].str()) from None
+            stamping = stamper(ids, snowflake, {"zookeeper": zookeeper, "directory": directory}, owned)
+            self._owned = owned.pop_all()
+        self._is_stamping = stamping is not None
+        self._queue = queue = ProducerQueue(
+            self._producer,
+            outcomes,
+            transactional_id=transactional_id,
+            enqueue_timeout_ms=enqueue_timeout_ms,
+            snowflake=stamping,
         )
+        self._calls = queue.calls
+        self._is_plain = queue.is_plain
+        self._produce: Callable[..., None] = self._producer.produce
+        self._partitions = TopicPartitions(self._producer, queue.calls, partitioner, brokers.name, timeout_ms)
+        if brokers.registry is not None:
+            weakref.finalize(self, brokers.registry.release)
         self._at_end = weakref.finalize(self, _warn_of_lost, self._outcomes, self._process)
         _open.add(self)
 
@@ -189,7 +201,7 @@ class Producer:
         key_data = None if key is None and self._key_encoder is encode else self._key_encoder(key)
         if partition is None:
             partition = ANY_PARTITION if self._partitioner is None else self._partitions.choose(topic, key_data)
-        pairs = None if headers is None else headers_of(headers, self._snowflake is not None)
+        pairs = None if headers is None else headers_of(headers, self._is_stamping)
         if callback is None:
             report = self._settle
         else:
@@ -198,7 +210,7 @@ class Producer:
                 report = self._outcomes.teller(self, callback)
                 # Kept, because the garbage collector visits each that waits in a queue.
                 self._reporting = callback, report
-        if pairs is None and timestamp_ms is None and self._snowflake is None:  # as _enqueue, without another call
+        if pairs is None and timestamp_ms is None and self._is_plain:  # as `enqueue`, without another call
             self._number()
             try:
                 self._produce(topic, data, key_data, partition, report)
@@ -206,11 +218,11 @@ class Producer:
                 self._outcomes.withdraw()
                 if not isinstance(error, (BufferError, KafkaException)):
                     raise
-                self._enqueue(report, topic, data, key_data, partition, pairs, timestamp_ms)
+                self._queue.enqueue(report, topic, data, key_data, partition, pairs, timestamp_ms)
         else:
-            self._enqueue(report, topic, data, key_data, partition, pairs, timestamp_ms)
+            self._queue.enqueue(report, topic, data, key_data, partition, pairs, timestamp_ms)
         if is_due and not self._calls.in_callback:
-            self._serve(0)
+            self._queue.serve(0)
         if self._outcomes.raised and not self._calls.in_callback:
             self._outcomes.raise_of_callbacks()
 
@@ -243,12 +255,12 @@ class Producer:
         data, key_data = self._encoder(value), self._key_encoder(key)
         if partition is None:
             partition = self._partitions.choose(topic, key_data)
-        pairs = None if headers is None else headers_of(headers, self._snowflake is not None)
+        pairs = None if headers is None else headers_of(headers, self._is_stamping)
         outcome: list[ProduceError | Delivered] = []
         message = topic, data, key_data, partition, pairs, timestamp_ms
-        self._enqueue(lambda error, sent: outcome.append(self._outcomes.result(error, sent)), *message)
+        self._queue.enqueue(lambda error, sent: outcome.append(self._outcomes.result(error, sent)), *message)
         while not outcome:
-            self._serve(POLL_SECONDS)
+            self._queue.serve(POLL_SECONDS)
         self._outcomes.raise_of_callbacks()
         if isinstance(outcome[0], ProduceError):
             raise outcome[0]
@@ -260,7 +272,7 @@ class Producer:
         Raise ProducerFenced if another producer has taken the transactional id.
         """
         self._check_open()
-        self._wait_for_all()
+        self._queue.wait_until_empty()
         self._outcomes.raise_of_callbacks()
         self._outcomes.raise_failures()
 
@@ -268,7 +280,7 @@ class Producer:
     def poll(self, *, timeout_ms: int = 0) -> int:
         """Call the callbacks that are due, waiting up to `timeout_ms` for a first one. Return how many were called."""
         self._check_process()
-        called = self._serve(timeout_ms / 1000)
+        called = self._queue.serve(timeout_ms / 1000)
         self._outcomes.raise_of_callbacks()
         return called
 
@@ -278,7 +290,7 @@ class Producer:
         self._calls.check()
         self._outcomes.dropped = "dropped by purge()"
         self._producer.purge()
-        self._wait_for_all()
+        self._queue.wait_until_empty()
         self._outcomes.raise_of_callbacks()
 
     def close(self) -> None:
@@ -299,33 +311,7 @@ class Producer:
             self._due = 0.0
             self._settle = self._outcomes.settler(None)  # no reference to this producer
             self._reporting = None, self._settle
-            if self._own_snowflake is not None:
-                self._own_snowflake.close()
-
-    def _wait_for_all(self) -> None:
-        try:
-            with self._calls.enter():
-                while self._producer.flush(POLL_SECONDS):  # in short steps, so that Ctrl-C ends the wait
-                    pass
-        except KafkaException as error:
-            raise self._error(error) from None
-
-    def _serve(self, seconds: float) -> int:
-        """Call the callbacks that are due. Raise ProducerFenced or ClientError for an error that ends the producer."""
-        try:
-            with self._calls.enter():
-                return int(self._producer.poll(seconds))
-        except KafkaException as error:
-            raise self._error(error) from None
-
-    def _error(self, error: KafkaException) -> ClientError:
-        """Return the error that says what to do. If it ends the producer, the messages that are left fail with it."""
-        name = "the producer" if self._transactional_id is None else f"transactional id {self._transactional_id}"
-        transaction_failure = transaction_error(error.args[0], name)
-        if error.args[0].fatal():
-            self._outcomes.dropped = str(transaction_failure)
-            self._producer.purge()  # librdkafka would keep them until they time out
-        return transaction_failure
+            self._owned.close()
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:  # librdkafka's threads are in the parent only
@@ -360,7 +346,7 @@ class Producer:
     def abort(self) -> None:
         """Abort the transaction, and drop its messages that are queued. Raise TryAgain or ProducerFenced."""
         self._transact(self._producer.abort_transaction)
-        self._serve(0)
+        self._queue.serve(0)
         self._outcomes.forget_failures()
         self._outcomes.raise_of_callbacks()
 
@@ -404,7 +390,7 @@ class Producer:
             with self._calls.enter():
                 call(self._timeout_ms / 1000) if with_timeout else call()
         except KafkaException as error:
-            raise self._error(error) from None
+            raise self._queue.error(error) from None
 
     def __enter__(self) -> Self:
         return self
@@ -416,52 +402,6 @@ class Producer:
         except ClientError:
             if error is None:
                 raise
-
-    def _enqueue(
-        self,
-        report: Report,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int,
-        headers: list[Header] | None,
-        timestamp_ms: int | None,
-    ) -> None:
-        """Give a message to librdkafka. Wait while its queue is full."""
-        waited_ms = 0
-        self._number()
-        try:
-            while True:
-                try:
-                    if headers is None and timestamp_ms is None and self._snowflake is None:
-                        self._produce(topic, value, key, partition, report)
-                    else:
-                        message = topic, value, key, partition, report
-                        self._produce_more(message, headers or [], timestamp_ms or 0)
-                    return
-                except BufferError:
-                    if self._calls.in_callback:
-                        raise QueueFull("the queue is full, and a callback cannot wait for it") from None
-                    if waited_ms >= self._enqueue_timeout_ms:
-                        raise QueueFull(f"the queue stayed full for {waited_ms} ms") from None
-                    self._serve(POLL_SECONDS)
-                    waited_ms += int(POLL_SECONDS * 1000)
-                except KafkaException as error:
-                    outside = error.args[0].code() == KafkaError._STATE
-                    hint = ": a message is sent between `begin` and `commit`" if outside else ""
-                    raise ProduceError(f"{topic}: {error.args[0].str()}{hint}") from None
-        except BaseException:
-            self._outcomes.withdraw()
-            raise
-
-    def _produce_more(self, message: tuple[Any, ...], headers: list[Header], timestamp_ms: int) -> None:
-        """Give a message with headers, a time or an id to librdkafka."""
-        if self._snowflake is None:
-            self._produce(*message, timestamp=timestamp_ms, headers=headers)
-            return
-        with self._stamping:  # a message is queued before the next id is made, so that ids rise
-            headers = [*headers, id_header(self._snowflake.next_id())]
-            self._produce(*message, timestamp=timestamp_ms, headers=headers)
 
     def partitions_of(self, topic: str) -> int:
         """Return a topic's number of partitions, looked up once: a partitioner would move keys if it changed."""

@@ -1,18 +1,50 @@
 """Checks of what a user gives to a Producer, and the settings of librdkafka that follow."""
 
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.client.address import parse_addresses
 
 if TYPE_CHECKING:
+    from broker.client.registry.bootstrap import RegistryBootstrap
     from idgen.snowflake import Snowflake
 
 PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1  # of the protocol
 ALL, LEADER, NOBODY = ACKS = "all", "1", "0"  # who acknowledges a message: all in-sync replicas, the leader, no broker
 
 
-def check_servers(servers: object) -> None:
-    """Raise ValueError unless these are addresses as librdkafka takes them: a port is optional."""
+class Brokers(NamedTuple):
+    """Where librdkafka finds the brokers, and the name of that place in messages."""
+
+    bootstrap: str
+    name: str
+    registry: "RegistryBootstrap | None" = None
+
+
+def check_brokers(servers: object, registry: object) -> None:
+    """Raise ValueError unless one of both is given, and `servers` are addresses as librdkafka takes them: a port is
+    optional.
+    """
+    if (servers is None) == (registry is None):
+        raise ValueError("give the brokers as servers='host:9092', or their ZooKeeper as registry='host:2181/chroot'")
+    if registry is None:
+        _check_servers(servers)
+
+
+def brokers_of(servers: str | None, registry: str | None, owned: ExitStack) -> Brokers:
+    """Return where the brokers are found. `owned` closes the session with a registry."""
+    check_brokers(servers, registry)
+    if servers is not None:
+        return Brokers(servers, servers)
+    assert registry is not None
+    from broker.client.registry.bootstrap import RegistryBootstrap  # imports kazoo
+
+    bootstrap = RegistryBootstrap(registry)
+    owned.callback(bootstrap.close)
+    return Brokers(str(bootstrap.address), f"the brokers in ZooKeeper at {registry}", bootstrap)
+
+
+def _check_servers(servers: object) -> None:
     if not isinstance(servers, str):
         raise ValueError(f"servers={servers!r}: give text, such as 'host:9092,host:9093'")
     parse_addresses(servers, default_port=9092)
@@ -56,21 +88,22 @@ def librdkafka_settings(
 
 
 def stamper(
-    ids: str | None, snowflake: "Snowflake | None", registry: dict[str, Any]
-) -> "tuple[Snowflake | None, Snowflake | None]":
-    """Return the Snowflake that the producer has to close, and the one that stamps; None without one.
+    ids: str | None, snowflake: "Snowflake | None", workers: dict[str, Any], owned: ExitStack
+) -> "Snowflake | None":
+    """Return the Snowflake that stamps; None without one. `owned` closes one that is made here.
 
-    `registry` has the arguments of a Snowflake that name a registry of worker numbers; None is not given.
+    `workers` has the arguments of a Snowflake that name a registry of worker numbers; None is not given.
     """
     if ids is None:
-        if snowflake is not None or any(value is not None for value in registry.values()):
+        if snowflake is not None or any(value is not None for value in workers.values()):
             raise ValueError('a place for worker numbers is used with ids="header" only')
-        return None, None
+        return None
     if ids != "header":
         raise ValueError(f"ids={ids!r}: give 'header', or leave it out; a Flakelog broker makes the ids itself")
     if snowflake is not None:
-        return None, snowflake
+        return snowflake
     from idgen.snowflake import Snowflake
 
-    made = Snowflake(**registry)
-    return made, made
+    made = Snowflake(**workers)
+    owned.callback(made.close)
+    return made

@@ -1,0 +1,112 @@
+"""SHELL (librdkafka): a producer's queue, which is librdkafka's: messages enter it, and their outcomes leave it."""
+
+from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Producer as Librdkafka
+
+from broker.client.errors import ClientError, ProduceError, QueueFull
+from broker.client.librdkafka import Header, transaction_error
+from broker.client.producer_outcomes import Calls, Outcomes, Report
+from broker.record.id_header import id_header
+
+if TYPE_CHECKING:
+    from idgen.snowflake import Snowflake
+
+POLL_SECONDS = 0.1
+
+
+class ProducerQueue:
+    """The queue of one producer. `is_plain` is True if a message without headers and time goes in as it is."""
+
+    def __init__(
+        self,
+        producer: Librdkafka,
+        outcomes: Outcomes,
+        *,
+        transactional_id: str | None,
+        enqueue_timeout_ms: int,
+        snowflake: "Snowflake | None",
+    ) -> None:
+        self.calls = Calls()
+        self.is_plain = snowflake is None
+        self._name = "the producer" if transactional_id is None else f"transactional id {transactional_id}"
+        self._producer = producer
+        self._produce: Callable[..., None] = producer.produce
+        self._outcomes = outcomes
+        self._enqueue_timeout_ms = enqueue_timeout_ms
+        self._snowflake = snowflake
+        self._stamping = Lock()
+
+    def enqueue(
+        self,
+        report: Report,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: list[Header] | None,
+        timestamp_ms: int | None,
+    ) -> None:
+        """Give a message to librdkafka. Wait while its queue is full. Raise QueueFull, ProduceError or IdError."""
+        waited_ms = 0
+        self._outcomes.number()
+        try:
+            while True:
+                try:
+                    if headers is None and timestamp_ms is None and self._snowflake is None:
+                        self._produce(topic, value, key, partition, report)
+                    else:
+                        message = topic, value, key, partition, report
+                        self._produce_more(message, headers or [], timestamp_ms or 0)
+                    return
+                except BufferError:
+                    if self.calls.in_callback:
+                        raise QueueFull("the queue is full, and a callback cannot wait for it") from None
+                    if waited_ms >= self._enqueue_timeout_ms:
+                        raise QueueFull(f"the queue stayed full for {waited_ms} ms") from None
+                    self.serve(POLL_SECONDS)
+                    waited_ms += int(POLL_SECONDS * 1000)
+                except KafkaException as error:
+                    outside = error.args[0].code() == KafkaError._STATE
+                    hint = ": a message is sent between `begin` and `commit`" if outside else ""
+                    raise ProduceError(f"{topic}: {error.args[0].str()}{hint}") from None
+        except BaseException:
+            self._outcomes.withdraw()
+            raise
+
+    def _produce_more(self, message: tuple[Any, ...], headers: list[Header], timestamp_ms: int) -> None:
+        """Give a message with headers, a time or an id to librdkafka."""
+        if self._snowflake is None:
+            self._produce(*message, timestamp=timestamp_ms, headers=headers)
+            return
+        with self._stamping:  # a message is queued before the next id is made, so that ids rise
+            headers = [*headers, id_header(self._snowflake.next_id())]
+            self._produce(*message, timestamp=timestamp_ms, headers=headers)
+
+    def serve(self, seconds: float) -> int:
+        """Call the callbacks that are due. Raise ProducerFenced or ClientError for an error that ends the producer."""
+        try:
+            with self.calls.enter():
+                return int(self._producer.poll(seconds))
+        except KafkaException as error:
+            raise self.error(error) from None
+
+    def wait_until_empty(self) -> None:
+        """Wait until each message has its outcome. Raise as `serve` does."""
+        try:
+            with self.calls.enter():
+                while self._producer.flush(POLL_SECONDS):  # in short steps, so that Ctrl-C ends the wait
+                    pass
+        except KafkaException as error:
+            raise self.error(error) from None
+
+    def error(self, error: KafkaException) -> ClientError:
+        """Return the error that says what to do. If it ends the producer, the messages that are left fail with it."""
+        transaction_failure = transaction_error(error.args[0], self._name)
+        if error.args[0].fatal():
+            self._outcomes.dropped = str(transaction_failure)
+            self._producer.purge()  # librdkafka would keep them until they time out
+        return transaction_failure

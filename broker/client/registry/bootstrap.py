@@ -1,0 +1,169 @@
+"""SHELL (a thread, sockets, ZooKeeper): an address for librdkafka that leads to a living broker.
+
+librdkafka takes `bootstrap.servers` once. From then on it follows the brokers by Metadata answers, as long as one of
+the brokers that it knows answers; its Python API has no call that adds others. So a client with a registry gets the
+address of a port of this process instead. A connection to that port is forwarded, byte by byte, to a broker that
+ZooKeeper names at that moment. librdkafka uses the port for its first Metadata request, and again whenever no broker
+that it knows answers (KIP-899); messages travel to the brokers' own addresses.
+
+Only this machine can reach the port, and it gives access to nothing else than what the brokers' own listeners give.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from contextlib import suppress
+from threading import Thread
+
+from broker.client.address import Address
+from broker.client.errors import ClientError
+from broker.client.known_nodes import KnownNodes
+from broker.client.registry.living_brokers import LivingBrokers
+from coordination.access import an_ensemble
+from coordination.port import CoordinationError, Coordinator, CoordinatorUnavailable, run
+from coordination.sessions import open_session
+
+CONNECT_TIMEOUT_MS = 15_000  # to ZooKeeper
+BROKER_SECONDS = 3.0  # for a connection to one broker; then the next one is tried
+LOOK_SECONDS = 1.0  # between two looks at the coordinator's events, because a wake-up may get lost
+CHUNK_BYTES = 64 * 1024
+CONNECTIONS_MAX = 100  # at once; librdkafka needs one for each of its bootstrap brokers
+
+_log = logging.getLogger(__name__)
+
+
+class RegistryBootstrap:
+    """A port of this process that leads to a broker of the registry "zk1:2181,zk2:2181/chroot".
+
+    The constructor waits for ZooKeeper, but not for a broker. Raise ValueError for a text that names no ensemble, and
+    ClientError if no ZooKeeper answers. While ZooKeeper is away, the port leads to the brokers that were known last.
+    """
+
+    def __init__(self, registry: str) -> None:
+        if not isinstance(registry, str) or (an_ensemble(registry) is not None):
+            raise ValueError(f"registry={registry!r}: give the hosts of a ZooKeeper, as host:port,host:port/chroot")
+        self.registry = registry
+        self._process = os.getpid()
+        self._brokers = LivingBrokers()
+        self._nodes = KnownNodes([])
+        try:
+            self._coordinator: Coordinator = open_session(zookeeper=registry, wait=False)
+            self._coordinator.wait_until_connected(CONNECT_TIMEOUT_MS)
+        except CoordinatorUnavailable as error:
+            raise ClientError(str(error)) from error
+        self._loop = asyncio.new_event_loop()
+        self._woken = asyncio.Event()
+        self._connections = 0
+        self._update()
+        self._nodes.learn(self._brokers.addresses)
+        server = asyncio.start_server(self._forward, "127.0.0.1", 0, limit=CHUNK_BYTES)
+        self._server = self._loop.run_until_complete(server)
+        self.address = Address(*self._server.sockets[0].getsockname())
+        self._coordinator.on_wake(self._wake)
+        self._thread = Thread(target=self._run, name="registry", daemon=True)
+        self._thread.start()
+
+    @property
+    def brokers(self) -> dict[int, Address]:
+        """The brokers that the port leads to, by broker id."""
+        return dict(self._brokers.addresses)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the brokers are not those that live now; None while they are."""
+        return self._brokers.problem
+
+    def close(self) -> None:
+        """Close the port, its connections and the session. Harmless if repeated, and in a forked process."""
+        self.release()
+        if os.getpid() == self._process:
+            self._thread.join()
+
+    def release(self) -> None:
+        """Let the thread close all soon. The garbage collector may call this in any thread."""
+        if os.getpid() == self._process:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._loop.stop)
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._watching = self._loop.create_task(self._watch())  # the loop itself keeps no reference to a task
+        try:
+            self._loop.run_forever()
+        finally:
+            self._server.close()
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+            self._coordinator.close()
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _watch(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), LOOK_SECONDS)
+            self._woken.clear()
+            await asyncio.to_thread(self._update)  # a read may wait for ZooKeeper, and connections go on meanwhile
+            self._nodes.learn(self._brokers.addresses)
+
+    def _update(self) -> None:
+        """Take the events of the session, and read the brokers if they may have changed."""
+        for event in self._coordinator.take_events():
+            self._brokers.notified(event)
+        now_ms = int(time.monotonic() * 1_000)
+        if not self._brokers.is_due(now_ms):
+            return
+        before = self._brokers.problem
+        try:
+            run(self._coordinator, self._brokers.read(now_ms))
+        except CoordinationError as error:
+            self._brokers.failed(error, now_ms)
+        if self._brokers.problem not in (None, before):
+            _log.warning("the brokers in ZooKeeper at %s: %s", self.registry, self._brokers.problem)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward a connection of librdkafka to the first broker that accepts one; close it if none does."""
+        self._connections += 1
+        try:
+            broker = await self._connected() if self._connections <= CONNECTIONS_MAX else None
+            if broker is None:
+                return
+            there, to_broker = broker
+            try:
+                ways = [asyncio.ensure_future(_copy(reader, to_broker)), asyncio.ensure_future(_copy(there, writer))]
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                for way in ways:
+                    way.cancel()
+            finally:
+                to_broker.close()
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        for address in self._nodes.in_order():
+            try:
+                streams = await asyncio.wait_for(asyncio.open_connection(*address), BROKER_SECONDS)
+            except OSError:  # TimeoutError is one
+                self._nodes.avoid(address)
+            else:
+                self._nodes.answered(address)
+                return streams
+        return None
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy until one side ends."""
+    with suppress(OSError):
+        while data := await reader.read(CHUNK_BYTES):
+            writer.write(data)
+            await writer.drain()
