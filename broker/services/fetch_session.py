@@ -53,6 +53,16 @@ class WantedPartition:
     def key(self) -> PartitionKey:
         return self.requested.topic, self.requested.partition
 
+    def renew(self, requested: FetchPartition) -> None:
+        """Take what the client asks for now.
+
+        A follower takes no answer that it has asked for in an earlier leader epoch (rule E5). So in another epoch it is
+        told again what such an answer had.
+        """
+        if requested.current_leader_epoch != self.requested.current_leader_epoch:
+            self.high_watermark = NO_OFFSET
+        self.requested = requested
+
     def is_news(self, result: FetchedPartition) -> bool:
         """Note what the client receives. Return False if the client knows all of it, so that the answer can omit it."""
         failed = result.error_code != ErrorCode.NONE or result.diverging is not None
@@ -152,7 +162,7 @@ class FetchSession:
             if partition is None:
                 self._partitions[requested.topic, requested.partition] = WantedPartition(requested)
             else:
-                partition.requested = requested
+                partition.renew(requested)
         for key in request.forgotten:
             self._partitions.pop(key, None)
 

@@ -71,7 +71,7 @@ class FollowerSession(FetchSession):
                 partition = partitions[key] = WantedPartition(requested)
             else:
                 self._wake(partition)
-                partition.requested = requested
+                partition.renew(requested)
             self._changed[partition] = None
         for key in request.forgotten:
             partition = partitions.pop(key, None)

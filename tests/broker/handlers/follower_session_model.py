@@ -42,7 +42,9 @@ class FollowerOfBoth:
             self.begin()
         named = [asked for index, asked in self.asked.items() if self.known.get(index) != asked]
         gone = tuple((asked.topic, index) for index, asked in self.known.items() if index not in self.asked)
-        for _, index in gone:
+        forgotten = [index for _, index in gone]
+        forgotten += [a.partition for a in named if a.current_leader_epoch != self._known_epoch(a.partition)]
+        for index in forgotten:
             self.told.pop(index, None)
         common = self.template._replace(max_wait_ms=wait_ms, replica_epoch=self.life)
         id, epoch = self.session
@@ -52,6 +54,10 @@ class FollowerOfBoth:
         self.waits = True
         for follower, request in zip(self.clients, (in_session, in_full)):
             follower.client.send(FETCH, 17, request)
+
+    def _known_epoch(self, index):
+        known = self.known.get(index)
+        return None if known is None else known.current_leader_epoch
 
     def take_answers(self):
         """Compare the answers that have come. A session answers the rows of a full answer that are new."""

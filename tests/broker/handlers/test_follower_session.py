@@ -99,6 +99,18 @@ def test_a_request_that_waits_brings_the_high_watermark_with_its_answer(leader, 
     assert follower.fetch({1: 1}) == {}
 
 
+def test_a_high_watermark_is_told_again_in_another_epoch(leader, follower):
+    """The follower took no answer to a request of the epoch before (rule E5), and that one may have had it."""
+    leader.client().produce("flights", b"a")
+    follower.fetch()
+    leader.follower(3).fetch("flights", 1)
+    assert follower.fetch({0: 1}, epoch=0)[0].high_watermark == 1
+    assert follower.fetch() == {}
+    leader.next_epoch("flights")
+    assert follower.fetch({0: 1}, epoch=1)[0].high_watermark == 1
+    assert follower.fetch() == {}
+
+
 def test_a_request_whose_wait_is_over_has_the_high_watermark(leader, follower):
     leader.client().produce("flights", b"a", partition=3)
     follower.fetch()

@@ -117,6 +117,6 @@ def test_r4_the_high_watermark_of_an_answer_that_cuts_the_log_is_news_again():
     """The client truncates its log, and takes no high watermark from such an answer."""
     partition = WantedPartition(FetchPartition("flights", 0, 2, 100))
     assert partition.is_news(FetchedPartition("flights", 0, high_watermark=1, diverging=(0, 1)))
-    partition.requested = FetchPartition("flights", 0, 1, 100)
+    partition.renew(FetchPartition("flights", 0, 1, 100))
     assert partition.is_news(FetchedPartition("flights", 0, high_watermark=1))
     assert not partition.is_news(FetchedPartition("flights", 0, high_watermark=1))
