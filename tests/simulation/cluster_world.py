@@ -37,7 +37,8 @@ from tests.broker.engine_client import (
 )
 from tests.broker.engine_cluster import SESSION_MS
 from tests.simulation.cluster_admin import Admin
-from tests.simulation.cluster_clients import Checker, Producer, Reader, Sleep, TransactionalProducer
+from tests.simulation.cluster_checker import Checker
+from tests.simulation.cluster_clients import Producer, Reader, Sleep, TransactionalProducer
 from tests.simulation.cluster_group import Committer, GroupMember
 from tests.simulation.cluster_oracle import Oracle
 from tests.simulation.cluster_process import Machine, new_worker
