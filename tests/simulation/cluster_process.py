@@ -98,6 +98,7 @@ class Process(ClusterNode):
 
     def open(self):
         super().open()
+        self.machine.is_clean = False
         self.broker.after_pump = lambda: None
         self.broker.now_ms, self.broker.wall_step_ms = self.world.now_ms, self.machine.wall_step_ms
         self.broker.hold_syncs()
@@ -276,12 +277,11 @@ class Machine:
         """The longest time that a job of a thread takes: some disks are slow."""
         self.process = None
         self.is_clean = True
-        """Whether the last process was stopped cleanly."""
+        """Whether the last process that opened its logs was stopped cleanly. All that it confirmed is on the disk."""
 
     def start(self):
         if self.process is None:
             self.world.log(f"{self.id} starts")
-            self.is_clean = False
             self.process = Process(self.world, self)
 
     def kill(self, *, at_once):
