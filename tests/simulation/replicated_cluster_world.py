@@ -94,6 +94,7 @@ class ReplicatedClusterWorld(ClusterWorld):
         self.changed_min_isr = set()
         """The names of the topics whose min.insync.replicas is changed."""
         self._safe = SafeMembers(self._has_log)
+        self.oracle.deleted = self.ensemble.to_delete
         self.ensemble.on_decision = self._decided
         self.ensemble.on_topic_deleted = self._safe.forget
 

@@ -80,8 +80,8 @@ class CommittedRecords:
             if state is None:
                 continue
             key, epoch = (log.topic_id, log.partition), state.leader_epoch
-            if epoch < self._oracle.unclean_epochs.get(key, 0):
-                continue  # a leader that is replaced, and has not heard of it
+            if self._oracle.key_of(*key, epoch) is None:
+                continue  # a leader that is replaced, and has not heard of it, or one of a topic that is being deleted
             name = f"{log.name} of {process.id} in epoch {epoch}"
             committed = self.partitions.setdefault(key, Committed())
             place, high_watermark = (process, log, epoch), log.high_watermark

@@ -7,7 +7,7 @@
     offset lost            a coordinator tells another offset of a group than one before it, although none was committed
 
 replicated_committed.py has the checks of the replicas. A record that was acknowledged or shown in a leader epoch before
-an unclean election may be lost, so it counts no more.
+an unclean election may be lost, so it counts no more. A topic promises nothing once its deletion is asked for.
 """
 
 from tests.simulation.cluster_oracle import KEYS, Oracle
@@ -28,12 +28,14 @@ class ReplicatedOracle(Oracle):
         only copy has lost records."""
         self._sure_offsets = {}
         """By group: the last offset whose commit was answered."""
+        self.deleted = set()
+        """The ids of the topics whose deletion was asked for."""
         self.compacted = set()
         """The (topic id, partition) whose logs are compacted."""
         self.committed = CommittedRecords(self)
 
     def key_of(self, topic_id, partition, epoch):
-        is_over = epoch < self.unclean_epochs.get((topic_id, partition), 0)
+        is_over = topic_id in self.deleted or epoch < self.unclean_epochs.get((topic_id, partition), 0)
         return None if is_over else (topic_id, partition)
 
     def note_loss(self, topic_id, partition, epoch):
