@@ -55,11 +55,13 @@ def check_copies(image, processes):
 
 
 def _is_whole(log, start):
-    """Return True if nothing was compacted from an offset on."""
+    """Return True if nothing was compacted from an offset on, and no marker has a time for that."""
     if not log.config.compacts:
         return True
     headers = [header for segment in log.segments.all for _, header in segment.batches()]
     kept = [header for header in headers if header.last_offset >= start]
+    if any(header.delete_horizon_ms is not None for header in kept):
+        return False
     first = min([header.base_offset for header in kept], default=log.log_end_offset)
     return first <= start and sum(header.record_count for header in kept) == log.log_end_offset - first
 
