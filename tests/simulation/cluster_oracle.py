@@ -179,7 +179,9 @@ class Oracle:
         committed, doubtful = self.offsets.get(group, (-1, frozenset()))
         if is_sure and offset < committed:
             return  # another member has committed since this one was answered
-        self.offsets[group] = (offset, frozenset()) if is_sure else (committed, doubtful | {offset})
+        # A greater offset is of a later commit, which may be under way while this one is answered.
+        later = frozenset(each for each in doubtful if each > offset)
+        self.offsets[group] = (offset, later) if is_sure else (committed, doubtful | {offset})
 
     def note_owner(self, group, generation, member_id):
         owner = self.group_owners.setdefault((group, generation), member_id)
