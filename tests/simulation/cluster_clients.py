@@ -404,7 +404,7 @@ class Reader(Client):
         """Ask for the offset at which a partition begins."""
         partitions = [{"partition_index": partition, "timestamp": EARLIEST}]
         fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": partitions}]}
-        answer = yield Ask(self.leader_of(topic, partition), LIST_OFFSETS, 7, fields)
+        answer = yield Ask(self.leader_of(topic, partition), LIST_OFFSETS, 7, fields, partition=(topic, partition))
         return answer.topics[0].partitions[0].offset
 
     def read(self, topic, partition, offset, isolation=READ_UNCOMMITTED):

@@ -11,7 +11,7 @@ from broker.client.address import Address
 from broker.client.connection import ClientConnection
 from broker.membership.calls import Link as LinkKind
 from broker.membership.calls import exchange_of_call, link_of, response_to_call
-from tests.broker.engine_client import OFFSET_FETCH, PRODUCE
+from tests.broker.engine_client import LIST_OFFSETS, OFFSET_FETCH, PRODUCE
 from tests.broker.engine_cluster import BROKERS, CLIENTS
 
 CALL_MS = 5_000
@@ -171,11 +171,14 @@ class ClientLink(Connection):
         self.answer(lambda: self._deliver(answer, served))
 
     def _is_stale(self):
-        """Return True for an offset from a coordinator that was replaced, and has not heard of it, as in Kafka."""
-        request = self._request
-        return request.api_key == OFFSET_FETCH and not self.world.is_coordinator(
-            self.process.id, request.fields["group_id"]
-        )
+        """Return True for an offset from a coordinator or a leader that was replaced, and has not heard of it.
+
+        As in Kafka, it tells what it knows: its own end for an id that only later leaders have given.
+        """
+        request, world, broker_id = self._request, self.world, self.process.id
+        if request.api_key == LIST_OFFSETS:
+            return not world.is_leader(broker_id, *request.partition)
+        return request.api_key == OFFSET_FETCH and not world.is_coordinator(broker_id, request.fields["group_id"])
 
     def _served(self):
         """Return (topic id, partition, leader epoch) of the partition that was asked for, None if it is not hosted."""

@@ -161,6 +161,10 @@ class ClusterWorld(Timeline):
         """Return True if no other broker coordinates a group, although this one answers for it."""
         return True
 
+    def is_leader(self, broker_id, topic, partition):
+        """Return True if no other broker leads a partition, although this one answers for it."""
+        return True
+
     def new_copies(self):
         """Return the replication factor of a new topic, and settings that go with it."""
         return 1, []

@@ -177,7 +177,11 @@ class ReplicatedClusterWorld(ClusterWorld):
     def is_coordinator(self, broker_id, group):
         """Return True if the nodes name a broker as the leader of a group's partition."""
         number = partition_of(group, self.settings["offsets_topic_num_partitions"])
-        path = state_path(TopicPartition(GROUP_OFFSETS_TOPIC, number))
+        return self.is_leader(broker_id, GROUP_OFFSETS_TOPIC, number)
+
+    def is_leader(self, broker_id, topic, partition):
+        """Return True if the nodes name a broker as the leader of a partition."""
+        path = state_path(TopicPartition(topic, partition))
         node = self.ensemble.nodes.get(path)
         return node is not None and LeaderAndIsr.decode(path, node).leader == broker_id
 
