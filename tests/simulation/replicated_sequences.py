@@ -259,7 +259,10 @@ def _led_by_the_second(world):
 
 
 def move_a_leader_from_under_itself(world):
-    """Another broker leads for a moment, of which the leader before does not hear. It leads again, and dies."""
+    """Another broker leads for a moment, of which the leader before does not hear. It leads again, and dies.
+
+    The controller decides both, and dies before it has told the leader: the next controller tells its own state first.
+    """
     act = _led_by_the_second(world)
     if act is None:
         return False
@@ -276,8 +279,10 @@ def move_a_leader_from_under_itself(world):
     act.until(lambda: act.state.leader == preferred and act.leads(preferred), 1_000)
     act.until(lambda: 0 <= act.end_of(third) <= act.end_of(preferred), 1_700)
     world.cut(act.leader, third, LinkKind.FETCHES)
-    act.kill(*{preferred, controller})
     epoch = act.state.leader_epoch
+    act.kill(preferred)
+    act.until(lambda: act.state.leader_epoch > epoch and act.state.leader == act.leader, ELECTED_MS)
+    act.kill(controller)
     leads_again = act.until(lambda: act.state.leader_epoch > epoch and act.leads(act.leader), 2 * ELECTED_MS)
     world.heal_cut(third, act.leader, LinkKind.FETCHES)
     world.run(world.random.choice((50, 200)))
