@@ -1,6 +1,7 @@
 """OffsetCommit, OffsetFetch, and the removal of offsets."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from broker.group.group import Group
 from broker.group.groups import Groups
@@ -16,10 +17,18 @@ from broker.group.results import (
     OffsetToCommit,
 )
 from broker.group.states import GroupState
-from broker.group.transactional_offsets import TransactionalOffsets
+from broker.group.transactional_offsets import OpenOffset, TransactionalOffsets
 from broker.now import Now
 from broker.settings.group_config import GroupConfig
 from broker.wire.errors import ErrorCode
+
+
+class _Replaced(NamedTuple):
+    """What a commit has replaced, to be restored if its record cannot be appended."""
+
+    committed: CommittedOffset | None
+    is_lost: bool
+    overtaken: Mapping[int, OpenOffset]
 
 
 class Commits:
@@ -33,6 +42,8 @@ class Commits:
         self._transactional = TransactionalOffsets()
         self.lost: dict[OffsetKey, None] = {}
         """Offsets whose topic was deleted and whose tombstones have yet to be written, in order of removal."""
+        self._replaced: dict[OffsetKey, _Replaced] = {}
+        """What the last request has replaced, unless it was one of a transaction."""
 
     def commit(self, request: CommitRequest, now: Now) -> list[ErrorCode]:
         """Commit offsets; return one error code for each, in their order. The caller checks that the partitions exist.
@@ -46,6 +57,7 @@ class Commits:
             return [self._commit_in_transaction(group, offset, request.producer, now) for offset in request.offsets]
         if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._rebalance.keep_alive(group, group.members[request.member_id], now)
+        self._replaced = {}
         return [self._commit(group, offset, request.retention_ms, now) for offset in request.offsets]
 
     def _group(self, request: CommitRequest, now: Now) -> Group | ErrorCode:
@@ -63,9 +75,12 @@ class Commits:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else now.wall_ms + retention_ms
         committed = CommittedOffset(requested.offset, requested.leader_epoch, metadata, now.wall_ms, expire_ms)
-        self.put(OffsetKey(group.group_id, requested.topic, requested.partition), committed, group)
-        key = offset_key(group.group_id, requested.topic, requested.partition)
-        self._outbox.append(group.group_id, key, offset_value(committed))
+        key = OffsetKey(group.group_id, requested.topic, requested.partition)
+        if key not in self._replaced:
+            before = group.offsets.get(key.topic, key.partition)
+            self._replaced[key] = _Replaced(before, key in self.lost, self._transactional.open_of(key))
+        self.put(key, committed, group)
+        self._outbox.append(group.group_id, offset_key(*key), offset_value(committed))
         return ErrorCode.NONE
 
     def _commit_in_transaction(
@@ -94,13 +109,26 @@ class Commits:
         self._transactional.put(producer_id, key, committed)
 
     def take_back(self, request: CommitRequest, errors: Iterable[ErrorCode]) -> None:
-        """Undo the commits of a transaction whose records could not be appended: those without an error in `errors`."""
-        assert request.producer is not None
+        """Undo the commits of the last request, whose records could not be appended: those without an error in
+        `errors`. Otherwise a consumer would be told an offset that the next coordinator does not know."""
         keys = {
             OffsetKey(request.group_id, o.topic, o.partition) for o, e in zip(request.offsets, errors) if not e
         }
         for key in keys:
-            self._transactional.take_back(request.producer[0], key)
+            if request.producer is None:
+                self._restore(key, self._replaced[key])
+            else:
+                self._transactional.take_back(request.producer[0], key)
+
+    def _restore(self, key: OffsetKey, replaced: _Replaced) -> None:
+        group = self._groups.find(key.group_id)
+        if group is not None and replaced.committed is not None:
+            group.offsets.put(key.topic, key.partition, replaced.committed)
+        elif group is not None:
+            group.offsets.remove(key.topic, key.partition)
+        if replaced.is_lost:
+            self.lost[key] = None
+        self._transactional.restore(key, replaced.overtaken)
 
     def end(self, producer_id: int, commit: bool, wall_ms: int | None) -> None:
         """End a producer's transaction; commit its offsets if `commit`."""

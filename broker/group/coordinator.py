@@ -162,7 +162,7 @@ class GroupCoordinator:
         return sum(len(group.offsets) for group in self._groups)
 
     def take_back(self, request: CommitRequest, errors: Iterable[ErrorCode]) -> None:
-        """Undo a TxnOffsetCommit whose records could not be appended. `errors` is what `commit` returned for it."""
+        """Undo the last `commit`, whose records could not be appended. `errors` is what it returned."""
         self._commits.take_back(request, errors)
 
     def transaction_ended(self, producer_id: int, commit: bool, wall_ms: int | None = None) -> None:
@@ -285,8 +285,8 @@ class GroupCoordinator:
     def append_failed(self, group_id: str, error: ErrorCode, now: Now) -> None:
         """Handle a failed append of a group's record: answer with `error` and rebalance, so no member relies on it.
 
-        Answers that were not taken yet become the error, and a stable group rebalances. Offsets stay in memory,
-        because their consumers get the error and commit again.
+        Answers that were not taken yet become the error, and a stable group rebalances. The caller takes the offsets
+        back.
         """
         for pending in self._outbox.unsent(group_id):
             if isinstance(pending.result, SyncResult):

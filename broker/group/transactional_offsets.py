@@ -6,7 +6,7 @@ the same result.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple, TypeVar
 
 from broker.group.offset_records import OffsetKey
@@ -15,10 +15,10 @@ from broker.group.offsets import CommittedOffset
 K = TypeVar("K", bound=Hashable)
 
 
-class _Pending(NamedTuple):
+class OpenOffset(NamedTuple):
     order: int
     committed: CommittedOffset
-    before: "_Pending | None"
+    before: "OpenOffset | None"
     """The former commit of the same transaction of this offset key."""
 
 
@@ -26,7 +26,7 @@ class TransactionalOffsets:
     """The open offsets of a coordinator, by producer: at most one for each offset key and open transaction."""
 
     def __init__(self) -> None:
-        self._producers: dict[int, dict[OffsetKey, _Pending]] = {}
+        self._producers: dict[int, dict[OffsetKey, OpenOffset]] = {}
         self._keys: Counter[OffsetKey] = Counter()
         self._groups: Counter[str] = Counter()
         self._order = 0
@@ -36,7 +36,7 @@ class TransactionalOffsets:
         before = self._producers.get(producer_id, {}).get(key)
         self.drop(producer_id, key)
         self._order += 1
-        self._set(producer_id, key, _Pending(self._order, committed, before and before._replace(before=None)))
+        self._set(producer_id, key, OpenOffset(self._order, committed, before and before._replace(before=None)))
 
     def take_back(self, producer_id: int, key: OffsetKey) -> None:
         """Undo the last `put`, whose record could not be written, and restore the commit before it."""
@@ -45,7 +45,7 @@ class TransactionalOffsets:
         if pending.before is not None:
             self._set(producer_id, key, pending.before)
 
-    def _set(self, producer_id: int, key: OffsetKey, pending: _Pending) -> None:
+    def _set(self, producer_id: int, key: OffsetKey, pending: OpenOffset) -> None:
         self._producers.setdefault(producer_id, {})[key] = pending
         self._keys[key] += 1
         self._groups[key.group_id] += 1
@@ -72,6 +72,18 @@ class TransactionalOffsets:
             pending = self._producers[producer_id].get(key)
             if pending is not None and pending.order < order:
                 self.drop(producer_id, key)
+
+    def open_of(self, key: OffsetKey) -> dict[int, OpenOffset]:
+        """Return all open offsets of a key by their producers, for `restore`."""
+        if key not in self._keys:
+            return {}
+        return {producer_id: offsets[key] for producer_id, offsets in self._producers.items() if key in offsets}
+
+    def restore(self, key: OffsetKey, overtaken: Mapping[int, OpenOffset]) -> None:
+        """Undo `overtake`, because nothing was written that overtakes these offsets."""
+        for producer_id, pending in overtaken.items():
+            self.drop(producer_id, key)
+            self._set(producer_id, key, pending)
 
     def end(self, producer_id: int, commit: bool) -> list[tuple[OffsetKey, CommittedOffset]]:
         """End a producer's transaction; return the offsets it commits."""

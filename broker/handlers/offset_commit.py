@@ -103,8 +103,11 @@ def _commit(
         return ()
     if offsets:
         call.services.id_stamper.ensure(len(offsets), now)
-    codes = led.core.commit(_request(call, offsets), now)
-    refused = led.settle(now).get(call.request.group_id, ErrorCode.NONE)
+    request = _request(call, offsets)
+    codes = led.core.commit(request, now)
+    refused = led.settle(now).get(request.group_id, ErrorCode.NONE)
+    if refused:
+        led.core.take_back(request, codes)
     for index, error in zip(indexes, codes, strict=True):
         errors[index] = error or refused
     return (led,)

@@ -43,6 +43,17 @@ def test_a_plain_commit_written_later_overtakes(offsets):
     assert ended(offsets, 1) == []
 
 
+def test_a_plain_commit_that_could_not_be_written_overtakes_nothing(offsets):
+    offsets.put(1, AT, at(10))
+    offsets.put(2, AT, at(20))
+    overtaken = offsets.open_of(AT)
+    offsets.overtake(AT)
+    assert not offsets.is_open(AT)
+    offsets.restore(AT, overtaken)
+    assert ended(offsets, 2) == [(AT, 20)] and ended(offsets, 1) == []
+    assert not offsets.is_open(AT) and not offsets.has("g")
+
+
 def test_of_two_transactions_the_one_written_later_counts_whichever_ends_last(offsets):
     offsets.put(1, AT, at(10))
     offsets.put(2, AT, at(20))

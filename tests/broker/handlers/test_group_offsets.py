@@ -106,6 +106,17 @@ def test_more_offsets_than_fit_one_batch_are_written_in_several():
     assert [committed(again.connect(), topic="wide", partition=n) for n in (0, 30, 59)] == [0, 30, 59]
 
 
+@pytest.mark.parametrize("before", [-1, 7])
+def test_a_commit_that_could_not_be_written_leaves_the_offset_of_before(broker, client, before):
+    """The coordinator after this one knows only what was written."""
+    if before >= 0:
+        assert commit(client, before) == 0
+    broker.storage.free_bytes = 0
+    assert commit(client, 8) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.storage.free_bytes = None
+    assert committed(client) == before
+
+
 def test_a_commit_waits_for_ids_and_is_done_once():
     """A request that exceeds the run-ahead of the ids is held, not refused (DESIGN rule 4)."""
     broker = make(max_ahead_ms=0)
