@@ -5,10 +5,11 @@
 | /consumers/GROUP/ids/CONSUMER | ConsumerRegistration | ephemeral |
 | /consumers/GROUP/owners/TOPIC/PARTITION | the stream that owns the partition, as CONSUMER-0 | ephemeral |
 | /consumers/GROUP/offsets/TOPIC | OffsetsTopic: which topic of that name the offsets belong to | persistent |
-| /consumers/GROUP/offsets/TOPIC/PARTITION | the next offset to read, as decimal text | persistent |
+| /consumers/GROUP/offsets/TOPIC/PARTITION | the next offset, as decimal text; -1 if there is none | persistent |
 
 CONSUMER is HOST:UUID. Kafka 0.8 leaves the data of /offsets/TOPIC empty, and so do tools: offsets below such a node
-count for whatever topic has the name. `broker.cluster.documents` has the nodes under /brokers.
+count for whatever topic has the name. A consumer of Kafka 0.8 reads -1 as an offset out of range, so it begins at
+smallest or largest too. `broker.cluster.documents` has the nodes under /brokers.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
 PATTERNS = (STATIC, WHITE_LIST, BLACK_LIST)
 STREAMS_MAX = 1_000  # of one consumer for a topic, or for a filter
 OFFSET_MAX = (1 << 63) - 1
+NO_OFFSET = -1
 
 
 def group_path(group: str) -> str:
@@ -141,17 +143,34 @@ class ConsumerRegistration:
 class OffsetsTopic:
     """The topic that the offsets of a group belong to, because another topic may later have its name.
 
-    `identity` is the topic's id, or `czxid:N` of its node if the topic has no id. It is None for a node without data.
+    `topic_id` is the topic's id as Kafka shows it, `czxid` that of its node; each is None if it is not known. A node
+    without data has neither. With `is_clearing`, the offsets below the node may still be those of the topic before.
     """
 
-    identity: str | None
+    topic_id: str | None = None
+    czxid: int | None = None
+    is_clearing: bool = False
 
     def encode(self) -> bytes:
-        return b"" if self.identity is None else encode_json({"version": 1, "topic": self.identity})
+        if self == OffsetsTopic():
+            return b""
+        return encode_json(
+            {
+                "version": 1,
+                **({} if self.topic_id is None else {"topic_id": self.topic_id}),
+                **({} if self.czxid is None else {"czxid": self.czxid}),
+                **({"clearing": True} if self.is_clearing else {}),
+            }
+        )
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "OffsetsTopic":
-        return cls(json_value(path, decode_json(path, data), "topic", str) if data else None)
+        if not data:
+            return cls()
+        document = decode_json(path, data)
+        topic_id = json_value(path, document, "topic_id", str) if "topic_id" in document else None
+        czxid = json_number(path, document, "czxid") if "czxid" in document else None
+        return cls(topic_id, czxid, bool(document.get("clearing")))
 
 
 def encode_owner(stream: StreamId) -> bytes:
@@ -166,15 +185,17 @@ def decode_owner(path: str, data: bytes) -> StreamId:
         raise DamagedDocument(f"{path}: {error}") from error
 
 
-def encode_offset(offset: int) -> bytes:
-    return b"%d" % offset
+def encode_offset(offset: int | None) -> bytes:
+    return b"%d" % (NO_OFFSET if offset is None else offset)
 
 
-def decode_offset(path: str, data: bytes) -> int:
-    """Return the next offset to read."""
+def decode_offset(path: str, data: bytes) -> int | None:
+    """Return the next offset to read; None if the group has none, so that a consumer begins at smallest or largest."""
     text = data.decode(errors="replace").strip()
+    if text == str(NO_OFFSET):
+        return None
     if not _is_number(text) or int(text) > OFFSET_MAX:
-        raise DamagedDocument(f"{path}: {text[:40]!r} is no offset; it is a number from 0 to {OFFSET_MAX}")
+        raise DamagedDocument(f"{path}: {text[:40]!r} is no offset; it is a number from 0 to {OFFSET_MAX}, or -1")
     return int(text)
 
 

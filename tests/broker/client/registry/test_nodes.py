@@ -96,20 +96,28 @@ def test_a_damaged_owner_is_refused_by_path(data):
 def test_an_offset_is_decimal_text():
     assert encode_offset(0) == b"0"
     assert decode_offset("/x", b"12345678901\n") == 12345678901
-    for data in (b"", b"-1", b"1.5", b"9223372036854775808", b"\xff"):
+    for data in (b"", b"-2", b"1.5", b"9223372036854775808", b"\xff"):
         with pytest.raises(DamagedDocument, match="^/x: .* is no offset; it is a number from 0 to 9223372036854775807"):
             decode_offset("/x", data)
 
 
-def test_offsets_name_the_topic_that_they_belong_to():
-    topic = OffsetsTopic("abcdefghijklmnopqrstuw")
-    assert json.loads(topic.encode()) == {"version": 1, "topic": "abcdefghijklmnopqrstuw"}
+def test_a_group_may_have_no_offset_yet():
+    """Kafka 0.8 takes -1 for an offset out of range, and begins at smallest or largest."""
+    assert encode_offset(None) == b"-1"
+    assert decode_offset("/x", b"-1") is None
+
+
+@pytest.mark.parametrize(
+    "topic", [OffsetsTopic("abcdefghijklmnopqrstuw"), OffsetsTopic("id", 7, is_clearing=True), OffsetsTopic(czxid=7)]
+)
+def test_offsets_name_the_topic_that_they_belong_to(topic):
+    assert json.loads(topic.encode())["version"] == 1
     assert OffsetsTopic.decode("/x", topic.encode()) == topic
 
 
 def test_offsets_of_kafka_0_8_name_no_topic():
-    assert OffsetsTopic.decode("/x", b"") == OffsetsTopic(None)
-    assert OffsetsTopic(None).encode() == b""
+    assert OffsetsTopic.decode("/x", b"") == OffsetsTopic()
+    assert OffsetsTopic().encode() == b""
 
 
 def test_a_consumers_name_has_a_host_and_a_uuid():
