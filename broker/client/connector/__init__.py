@@ -1,0 +1,1 @@
+"""Consumers that agree through ZooKeeper about who reads which partition, as the first Kafka's did."""
