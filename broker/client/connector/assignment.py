@@ -1,4 +1,4 @@
-"""The assignment of partitions to streams, which each consumer computes by itself from what all consumers can read.
+"""The assignment of partitions to streams. Each consumer computes it, from data that all of them read.
 
 For each topic, the partitions are sorted by their first replica and then by number. A change of leader does not move
 the first replica, so all consumers see one order. The streams of all consumers are sorted by name. The i-th stream

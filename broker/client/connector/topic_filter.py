@@ -44,7 +44,7 @@ class TopicFilter:
 
 @dataclass(frozen=True)
 class TopicStreams:
-    """What a consumer reads: streams for each topic in `counts`, or `streams` for each topic that a filter allows."""
+    """The topics of a consumer: streams for each one in `counts`, or `streams` for each that a filter allows."""
 
     counts: Mapping[str, int]
     topic_filter: TopicFilter | None = None

@@ -1,4 +1,4 @@
-"""Who reads which partition: the slices of Kafka 0.8, in an order that all consumers see."""
+"""The assignment of partitions to streams: the slices of Kafka 0.8, in an order that all consumers see."""
 
 from random import Random
 
