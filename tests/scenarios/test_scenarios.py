@@ -12,9 +12,10 @@ import pytest
 from tests.scenarios.group_world import GroupWorld
 from tests.scenarios.log_world import LogWorld
 from tests.scenarios.partition_world import PartitionWorld
+from tests.scenarios.rebalance_world import RebalanceWorld
 from tests.scenarios.scenario import difference, replay
 
-WORLDS = {"partition": PartitionWorld, "group": GroupWorld, "log": LogWorld}
+WORLDS = {"partition": PartitionWorld, "group": GroupWorld, "log": LogWorld, "rebalance": RebalanceWorld}
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 AGAIN = ".venv/bin/python -m pytest tests/scenarios -k {}"
 FAILED = "{}\n\nagain:                 {}\nif this is right now:  FLAKELOG_REWRITE=1 {}"
