@@ -24,6 +24,9 @@ NAMES = "t", "u", "web-1"
 CLIENTS_MAX = 4
 PARTITIONS_MAX = 6
 QUIET_MS_MAX = 60_000
+QUIET_STEP_MS = 50
+SETTLED_MS = 2 * SESSION_MS
+"""How long the group must stay settled in the end: the session of a client that was paused may still end."""
 STEPS = 260
 
 
@@ -103,16 +106,12 @@ class RebalanceWorld:
         if not any(not client.is_dead for client in self.clients):
             self.add_client()
         self.note("quiet")
-        until_ms = self.now_ms + QUIET_MS_MAX
-        while not self._is_settled():
-            assert self.now_ms < until_ms, f"the group is not settled: {self._unsettled()}"
-            self.advance(25)
-        for _ in range(SESSION_MS * 2 // 100):
-            self.advance(100)
-        assert self._is_settled(), f"the group does not stay settled: {self._unsettled()}"
-
-    def _is_settled(self):
-        return not self._unsettled()
+        end_ms, settled_ms = self.now_ms + QUIET_MS_MAX, 0
+        while settled_ms < SETTLED_MS:
+            problem = self._unsettled()
+            assert not problem or self.now_ms < end_ms, f"the group is not settled: {problem}"
+            settled_ms = 0 if problem else settled_ms + QUIET_STEP_MS
+            self.advance(QUIET_STEP_MS)
 
     def _unsettled(self):
         """Return the first promise that does not hold yet, or an empty text."""
