@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from broker.client.log_record import Record
     from broker.client.offset_spec import AtId, AtOffset, AtTime, Earliest, Last, Latest
     from broker.client.producer import Producer
+    from broker.client.producer_hook import MessageOutcome, ProducerHook, QueuedMessage
     from broker.client.producer_outcomes import Delivered
     from broker.client.prometheus import ClientMetrics
     from broker.client.records import PoisonBatch
@@ -67,6 +68,7 @@ _MODULES = {
     "broker.client.log_record": ("Record",),
     "broker.client.offset_spec": ("AtId", "AtOffset", "AtTime", "Earliest", "Last", "Latest"),
     "broker.client.producer": ("Producer",),
+    "broker.client.producer_hook": ("MessageOutcome", "ProducerHook", "QueuedMessage"),
     "broker.client.producer_outcomes": ("Delivered",),
     "broker.client.prometheus": ("ClientMetrics",),
     "broker.client.records": ("PoisonBatch",),
@@ -122,10 +124,13 @@ __all__ = [
     "Layout",
     "LogSink",
     "LogSpout",
+    "MessageOutcome",
     "MetadataScheme",
     "OncePerMessage",
     "PoisonBatch",
     "Producer",
+    "ProducerHook",
+    "QueuedMessage",
     "RawScheme",
     "Record",
     "SchemeError",

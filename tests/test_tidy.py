@@ -87,6 +87,7 @@ SHELLS = {
     "broker/client/producer.py",
     "broker/client/producer_outcomes.py",
     "broker/client/producer_partitions.py",
+    "broker/client/producer_hook.py",
     "broker/client/producer_queue.py",
     "broker/client/registry/bootstrap.py",
     "broker/client/fetch_connections.py",

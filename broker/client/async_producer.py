@@ -64,6 +64,8 @@ class AsyncProducer:
     @renamed(sync="queue_time_ms=0, and call send_and_wait(...)")
     def __init__(self, servers: str | None = None, **settings: Unpack[ProducerSettings]) -> None:
         check_brokers(servers, settings.get("registry"))
+        if "hook" in settings or "event_handler" in settings:
+            raise TypeError("an AsyncProducer has no hook: the future of `send` tells the outcome of a message")
         self._servers = servers
         self._wait_seconds = settings.pop("enqueue_timeout_ms", 30_000) / 1_000
         self._settings = settings

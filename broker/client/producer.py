@@ -30,6 +30,7 @@ from broker.client.librdkafka import Headers, group_metadata, headers_of
 from broker.client.old_spellings import renamed
 from broker.client.producer_arguments import ALL, brokers_of, check_place, librdkafka_settings, stamper
 from broker.client.producer_figures import STATISTICS_MS, ProducerFigures
+from broker.client.producer_hook import EventHandler, ProducerHook, steps_of
 from broker.client.producer_outcomes import Callback, Delivered, Outcomes, Report
 from broker.client.producer_partitions import ANY_PARTITION, Partitioner, TopicPartitions
 from broker.client.producer_queue import POLL_SECONDS, ProducerQueue
@@ -79,8 +80,8 @@ class Producer:
     may, and messages may be lost: only the leader acknowledges them, or no broker.
 
     **Brokers.** Give either `servers`, or a `registry`: the ZooKeeper of the brokers, "zk1:2181,zk2:2181/chroot". With
-    a registry the producer follows brokers that come, go and move, also when all that it knew are gone; messages wait
-    meanwhile. While ZooKeeper is away it goes on with the brokers that it knows. The constructor waits for ZooKeeper.
+    a registry the producer follows brokers that come, go and move, even if all of them move at once, and messages wait
+    for them. The constructor waits for ZooKeeper. Later, while ZooKeeper is away, the brokers known last are used.
 
     **Partitions.** `partitioner(key, partitions)` gets the encoded key and chooses a partition. By default, equal keys
     go to the same partition (by CRC-32, as in librdkafka), and messages without a key are spread.
@@ -89,6 +90,10 @@ class Producer:
     none, such as Apache Kafka. The producer claims a worker number in ZooKeeper (`zookeeper="host:port"`) or in a
     `directory` of this machine, or uses a `snowflake` that the caller closes. The ids of all producers with the same
     ZooKeeper or directory are unique, and each producer's ids rise in the order in which its messages are queued.
+
+    **Steps.** A `hook` sees each message before and after it enters the queue, when it leaves it, and when it is
+    dropped, and may send last messages at the close. An `event_handler(batch)` sees the outcomes that come together.
+    `ProducerHook` says which step of early Kafka's each one is. Without them a message costs no more.
 
     **Transactions.** With a `transactional_id`, messages are sent in transactions: `begin`, then `commit` or `abort`,
     or a `with` block of `transaction`. Their calls raise TryAgain (repeat the call), MustAbort (call `abort`) or
@@ -125,6 +130,8 @@ class Producer:
         zookeeper: str | None = None,
         directory: "str | PathLike[str] | None" = None,
         snowflake: "Snowflake | None" = None,
+        hook: ProducerHook | None = None,
+        event_handler: EventHandler | None = None,
     ) -> None:
         self._encoder = encoder
         self._key_encoder = key_encoder
@@ -149,11 +156,9 @@ class Producer:
                 "statistics.interval.ms": STATISTICS_MS,
                 "stats_cb": outcomes.statistics,
             }
-            try:
-                self._producer = Librdkafka(settings)
-            except KafkaException as error:
-                raise ValueError(error.args[0].str()) from None
+            self._producer = _librdkafka(settings)
             stamping = stamper(ids, snowflake, {"zookeeper": zookeeper, "directory": directory}, owned)
+            steps = steps_of(hook, event_handler, outcomes, batch_size)
             self._owned = owned.pop_all()
         self._is_stamping = stamping is not None
         self._queue = queue = ProducerQueue(
@@ -162,6 +167,7 @@ class Producer:
             transactional_id=transactional_id,
             enqueue_timeout_ms=enqueue_timeout_ms,
             snowflake=stamping,
+            steps=steps,
         )
         self._calls = queue.calls
         self._is_plain = queue.is_plain
@@ -302,7 +308,10 @@ class Producer:
             return
         self._calls.check()
         try:
-            self.flush()
+            try:
+                self._queue.enqueue_last(self._settle)
+            finally:
+                self.flush()
         except Exception:
             self._at_end.detach()  # the error tells of the lost messages, so no warning has to follow
             raise
@@ -389,6 +398,7 @@ class Producer:
         try:
             with self._calls.enter():
                 call(self._timeout_ms / 1000) if with_timeout else call()
+                self._queue.handle_batches()
         except KafkaException as error:
             raise self._queue.error(error) from None
 
@@ -406,6 +416,13 @@ class Producer:
     def partitions_of(self, topic: str) -> int:
         """Return a topic's number of partitions, looked up once: a partitioner would move keys if it changed."""
         return self._partitions.number_of(topic)
+
+
+def _librdkafka(settings: dict[str, Any]) -> Librdkafka:
+    try:
+        return Librdkafka(settings)
+    except KafkaException as error:
+        raise ValueError(error.args[0].str()) from None
 
 
 def _is_same_method(one: object, other: object) -> bool:

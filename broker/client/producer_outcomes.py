@@ -135,15 +135,19 @@ class Outcomes:
         return Delivered(message.topic(), message.partition(), message.offset())
 
     def tell(self, result: ProduceError | Delivered, callback: Callback) -> None:
-        """Call a callback, and keep its exception: librdkafka would leave a flush or a commit half done.
+        """Call a callback, and keep its exception."""
+        if isinstance(result, ProduceError):
+            self.keep_error(callback, result, None)
+        else:
+            self.keep_error(callback, None, result)
+
+    def keep_error(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call a function of the program, and keep its exception: librdkafka would leave a flush or a commit half done.
 
         SystemExit and CancelledError are kept too. Ctrl-C goes through, because its user waits for no flush.
         """
         try:
-            if isinstance(result, ProduceError):
-                callback(result, None)
-            else:
-                callback(None, result)
+            call(*arguments)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -187,6 +191,15 @@ class Outcomes:
         """Count a failed message, and return its error."""
         with self._lock:
             self._counts.failed += 1
+        return self._failure_of(error, message)
+
+    def described(self, error: Any, message: Any) -> ProduceError | Delivered:
+        """Return the outcome of a message, not counted; both arguments are librdkafka's."""
+        if error is not None:
+            return self._failure_of(error, message)
+        return Delivered(message.topic(), message.partition(), message.offset())
+
+    def _failure_of(self, error: Any, message: Any) -> ProduceError:
         if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             return ProduceError(f"{message.topic()}: {self.dropped}")
         if error.code() == KafkaError._MSG_TIMED_OUT:

@@ -8,8 +8,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Librdkafka
 
 from broker.client.errors import ClientError, ProduceError, QueueFull
-from broker.client.librdkafka import Header, transaction_error
+from broker.client.librdkafka import Header, headers_of, transaction_error
+from broker.client.producer_hook import QueuedMessage, QueueSteps
 from broker.client.producer_outcomes import Calls, Outcomes, Report
+from broker.client.producer_partitions import ANY_PARTITION
 from broker.record.id_header import id_header
 
 if TYPE_CHECKING:
@@ -29,9 +31,10 @@ class ProducerQueue:
         transactional_id: str | None,
         enqueue_timeout_ms: int,
         snowflake: "Snowflake | None",
+        steps: QueueSteps | None,
     ) -> None:
         self.calls = Calls()
-        self.is_plain = snowflake is None
+        self.is_plain = snowflake is None and steps is None
         self._name = "the producer" if transactional_id is None else f"transactional id {transactional_id}"
         self._producer = producer
         self._produce: Callable[..., None] = producer.produce
@@ -39,6 +42,7 @@ class ProducerQueue:
         self._enqueue_timeout_ms = enqueue_timeout_ms
         self._snowflake = snowflake
         self._stamping = Lock()
+        self._steps = steps
 
     def enqueue(
         self,
@@ -50,7 +54,44 @@ class ProducerQueue:
         headers: list[Header] | None,
         timestamp_ms: int | None,
     ) -> None:
-        """Give a message to librdkafka. Wait while its queue is full. Raise QueueFull, ProduceError or IdError."""
+        """Give a message to librdkafka. Wait while its queue is full. Raise QueueFull, ProduceError or IdError.
+
+        If there is a hook, it sees the message before and after.
+        """
+        if self._steps is None:
+            self._put(report, topic, value, key, partition, headers, timestamp_ms)
+        else:
+            chosen = None if partition == ANY_PARTITION else partition
+            message = QueuedMessage(topic, value, key, chosen, headers or [], timestamp_ms)
+            self._put_seen(report, self._steps.before_enqueue(message), self._steps)
+
+    def enqueue_last(self, report: Report) -> None:
+        """Queue what the hook sends last."""
+        if self._steps is not None:
+            for message in self._steps.last_batch():
+                self._put_seen(report, message, self._steps)
+
+    def _put_seen(self, report: Report, message: QueuedMessage, steps: QueueSteps) -> None:
+        topic, value, key, chosen, headers, timestamp_ms = message
+        partition = ANY_PARTITION if chosen is None else chosen
+        try:
+            pairs = headers_of(headers, self._snowflake is not None) if headers else None
+            self._put(steps.reporting(message, report), topic, value, key, partition, pairs, timestamp_ms)
+        except BaseException as error:
+            steps.refused(message, error)
+            raise
+        steps.queued(message)
+
+    def _put(
+        self,
+        report: Report,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: list[Header] | None,
+        timestamp_ms: int | None,
+    ) -> None:
         waited_ms = 0
         self._outcomes.number()
         try:
@@ -90,7 +131,10 @@ class ProducerQueue:
         """Call the callbacks that are due. Raise ProducerFenced or ClientError for an error that ends the producer."""
         try:
             with self.calls.enter():
-                return int(self._producer.poll(seconds))
+                try:
+                    return int(self._producer.poll(seconds))
+                finally:
+                    self.handle_batches()
         except KafkaException as error:
             raise self.error(error) from None
 
@@ -99,9 +143,15 @@ class ProducerQueue:
         try:
             with self.calls.enter():
                 while self._producer.flush(POLL_SECONDS):  # in short steps, so that Ctrl-C ends the wait
-                    pass
+                    self.handle_batches()
+                self.handle_batches()
         except KafkaException as error:
             raise self.error(error) from None
+
+    def handle_batches(self) -> None:
+        """Pass the outcomes that have come to the event handler. It runs as a callback does, within `calls.enter`."""
+        if self._steps is not None:
+            self._steps.handle_batches()
 
     def error(self, error: KafkaException) -> ClientError:
         """Return the error that says what to do. If it ends the producer, the messages that are left fail with it."""

@@ -100,6 +100,13 @@ def test_a_producer_gives_its_port_and_its_session_back(server, registry):
     until(lambda: threading.active_count() <= before, "the end of the threads")
 
 
+def test_a_producer_that_is_refused_gives_its_port_and_its_session_back(registry):
+    before = threading.active_count()
+    with pytest.raises(TypeError, match="hook="):
+        Producer(registry=registry, hook="no hook")
+    until(lambda: threading.active_count() <= before, "the end of the threads")
+
+
 @pytest.mark.parametrize("arguments", [{}, {"servers": NOBODY, "registry": NOBODY}])
 @pytest.mark.parametrize("kind", [Producer, AsyncProducer])
 def test_a_producer_is_told_to_take_one_place_of_brokers(kind, arguments):
