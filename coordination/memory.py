@@ -34,6 +34,7 @@ class Ensemble:
 
     nodes: dict[str, Node] = field(default_factory=lambda: {"/": Node(b"", 0, PERSISTENT)})
     sessions: set[int] = field(default_factory=set)
+    now_ms: int = 0  # of the ensemble's clock, which a test moves
     _watches: dict[tuple[str, str], dict[int, Callable[[Event], None]]] = field(default_factory=dict)
     _last_session: int = 0
     _last_number: int = 0  # of a transaction or a sequential node
@@ -55,7 +56,7 @@ class Ensemble:
         check_operation(operation)
         if session_id not in self.sessions:
             raise SessionLost(f"session {session_id} is over")
-        transaction = Transaction(self, session_id, self._next_number)
+        transaction = Transaction(self, session_id, self._next_number, self.now_ms)
         match operation:
             case Get(path, watch):
                 self._watch("data", path, watch, session_id, notify)

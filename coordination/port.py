@@ -121,13 +121,15 @@ class Node(NamedTuple):
     """A node's data and version; `owner` is the session of an ephemeral node, otherwise PERSISTENT (0).
 
     `czxid` is the number of the transaction that created the node. It is 0 if an older version of Flakelog created it
-    in a directory.
+    in a directory. `mtime_ms` is the time at which the node was created or set last, by ZooKeeper's own clock. It is 0
+    in a directory, which keeps no times.
     """
 
     data: bytes
     version: int
     owner: int
     czxid: int = 0
+    mtime_ms: int = 0
 
 
 Written = str | int | None  # the result of a part of a Multi

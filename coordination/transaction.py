@@ -40,15 +40,17 @@ class Tree(Protocol):
 class Transaction:
     """The changes of a session: the new node of each path, or None for a node that is deleted.
 
-    `next_number` returns a number that is higher than each one before it.
+    `next_number` returns a number that is higher than each one before it. `now_ms` is the time of the changes, for a
+    tree that keeps times.
     """
 
-    def __init__(self, tree: Tree, session_id: int, next_number: Callable[[], int]) -> None:
+    def __init__(self, tree: Tree, session_id: int, next_number: Callable[[], int], now_ms: int = 0) -> None:
         self.changes: dict[str, Node | None] = {}
         self._changed_names: dict[str, dict[str, bool]] = {}  # by parent; False for a child that is deleted
         self._tree = tree
         self._session_id = session_id
         self._next_number = next_number
+        self._now_ms = now_ms
         self._czxid: int | None = None
 
     def node(self, path: str) -> Node | None:
@@ -94,7 +96,7 @@ class Transaction:
                 self._at_version(path, version)
             case Set(path, data, version):
                 node = self._at_version(path, version)
-                self._put(path, node._replace(data=data, version=node.version + 1))
+                self._put(path, node._replace(data=data, version=node.version + 1, mtime_ms=self._now_ms))
                 return node.version + 1
             case Delete(path, version):
                 self._at_version(path, version)
@@ -120,7 +122,8 @@ class Transaction:
             path = sequential_path(create.path, self._next_number())
             if self.node(path) is not None:
                 raise NodeExists(path)
-        self._put(path, Node(create.data, 0, self._session_id if create.ephemeral else PERSISTENT, self._czxid))
+        owner = self._session_id if create.ephemeral else PERSISTENT
+        self._put(path, Node(create.data, 0, owner, self._czxid, self._now_ms))
         return path
 
     def _put(self, path: str, node: Node | None) -> None:

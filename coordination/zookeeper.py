@@ -371,7 +371,7 @@ def _result(operation: Operation, answer: Any) -> Result:
     """Convert kazoo's answer to the port's result; raise the error of the operation of a Multi that failed."""
     match operation, answer:
         case Get(), (data, stat):
-            return Node(data, stat.version, stat.ephemeralOwner, stat.czxid)
+            return Node(data, stat.version, stat.ephemeralOwner, stat.czxid, stat.mtime)
         case Children(), list(names):
             return tuple(sorted(names))
         case Multi(operations), list(answers):

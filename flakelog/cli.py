@@ -37,6 +37,7 @@ COMMANDS = {
     "idgen": "flakelog.commands.server",
     "topic": "flakelog.commands.topic",
     "group": "flakelog.commands.group",
+    "registry": "flakelog.commands.registry",
     "config": "flakelog.commands.config",
     "cluster": "flakelog.commands.cluster",
     "partitions": "flakelog.commands.partitions",

@@ -6,7 +6,7 @@ import click
 
 from broker.client.offset_spec import OffsetSpec
 from flakelog.commands.completion import GroupType
-from flakelog.commands.start import LEFT_OUT_MAX, move_options
+from flakelog.commands.start import move_options, name_at_end, print_move
 from flakelog.commands.terminal import (
     client_of,
     confirm,
@@ -19,7 +19,6 @@ from flakelog.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from flakelog.operations.group_reset import GroupReset
     from flakelog.operations.groups import Group, GroupPosition, Member
 
 
@@ -127,25 +126,12 @@ def reset_offsets(
         reset = group_reset.plan_reset(client, name, start, topics, partitions)
         if execute:
             group_reset.carry_out(client, reset)
-    _print_reset(reset, as_json)
-    for topic, partition in reset.at_end[:LEFT_OUT_MAX]:
-        click.echo(f"{topic}-{partition}: no message is so new; this is the end", err=True)
-    if len(reset.at_end) > LEFT_OUT_MAX:
-        click.echo(f"and {len(reset.at_end) - LEFT_OUT_MAX:,} others", err=True)
+    print_move(reset.before, reset.after, as_json)
+    name_at_end(reset.at_end)
     if not execute:
         members = count_of(len(reset.group.members), "member")
         stop = f"; stop its {members} first" if reset.group.members else ""
         click.echo(f"nothing is changed yet; --execute does it{stop}", err=True)
-
-
-def _print_reset(reset: "GroupReset", as_json: bool) -> None:
-    rows = [(*partition, reset.before.get(partition), offset) for partition, offset in reset.after.items()]
-    names = ("topic", "partition", "before", "after")
-    if as_json:
-        for row in rows:
-            print_json(dict(zip(names, row, strict=True)))
-    else:
-        print_table([name.upper() for name in names], rows)
 
 
 @group.command()

@@ -1,7 +1,7 @@
 """Positions in the log on the command line, such as that of `flakelog consume --from`, and the offsets they have."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -65,6 +65,27 @@ def move_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def print_move(before: "Mapping[Partition, int]", after: "Mapping[Partition, int]", as_json: bool) -> None:
+    """Print the offset of each partition before and after a move."""
+    from flakelog.commands.terminal import print_json, print_table
+
+    rows = [(*partition, before.get(partition), offset) for partition, offset in after.items()]
+    names = ("topic", "partition", "before", "after")
+    if as_json:
+        for row in rows:
+            print_json(dict(zip(names, row, strict=True)))
+    else:
+        print_table([name.upper() for name in names], rows)
+
+
+def name_at_end(at_end: "Sequence[Partition]") -> None:
+    """Name on stderr the partitions that go to their end because all their messages are before the time."""
+    for topic, partition in at_end[:LEFT_OUT_MAX]:
+        click.echo(f"{topic}-{partition}: no message is so new; this is the end", err=True)
+    if len(at_end) > LEFT_OUT_MAX:
+        click.echo(f"and {len(at_end) - LEFT_OUT_MAX:,} others", err=True)
 
 
 def find_starts(

@@ -29,8 +29,12 @@ class GroupReset:
 
     @property
     def at_end(self) -> list[Partition]:
-        """The partitions that go to their end because all their messages are before the time."""
-        return [partition for partition, position in self.positions.items() if position.wanted is None]
+        return at_end_of(self.positions)
+
+
+def at_end_of(positions: Mapping[Partition, Position]) -> list[Partition]:
+    """Return the partitions that go to their end because all their messages are before the time."""
+    return [partition for partition, position in positions.items() if position.wanted is None]
 
 
 def plan_reset(
@@ -43,6 +47,18 @@ def plan_reset(
     """
     group = groups.describe_group(client, group_id)
     before = groups.committed(client, group_id)
+    return GroupReset(group, before, find_targets(client, group_id, before, spec, topics, numbers))
+
+
+def find_targets(
+    client: Client,
+    name: str,
+    before: Iterable[Partition],
+    spec: OffsetSpec,
+    topics: Iterable[str] = (),
+    numbers: Iterable[int] = (),
+) -> dict[Partition, Position]:
+    """Return the positions to which a group moves that has offsets of the partitions `before`; see `plan_reset`."""
     named, only = list(topics), set(numbers)
     partitions = [
         partition
@@ -54,8 +70,8 @@ def plan_reset(
         if named:
             raise NotPossible(f"{', '.join(named)} has no {which}")
         where = f" in {which}" if only else ""
-        raise NotPossible(f"group {group_id} has committed no offsets{where}; name a topic it is to begin with")
-    return GroupReset(group, before, positions_of(client, partitions, spec))
+        raise NotPossible(f"group {name} has committed no offsets{where}; name a topic it is to begin with")
+    return positions_of(client, partitions, spec)
 
 
 def carry_out(client: Client, reset: GroupReset) -> None:

@@ -21,6 +21,7 @@ from coordination.port import (
     Delete,
     Get,
     Multi,
+    Node,
     NoNode,
     Set,
     child,
@@ -317,7 +318,7 @@ def test_a_directory_of_the_former_format_opens_unchanged(tmp_path):
     session.execute(Multi((Check("/alone", 3), Set("/both", b"z", 9), Delete("/packed", 1), Delete("/dir/below"))))
     session.execute(Create("/packed"))
     assert session.execute(Get("/both"))[:2] == (b"z", 10)
-    assert session.execute(Get("/packed")) == (b"", 0, PERSISTENT, 1)
+    assert session.execute(Get("/packed")) == Node(b"", 0, PERSISTENT, 1)
     assert session.execute(Children("/dir")) == ()
     session.close()
 

@@ -51,6 +51,11 @@ ELSEWHERE = {
     "check": "it needs a stopped server; tests/flakelog/test_check.py",
     "compat": "docs/compat.md has it; tests/flakelog/test_compat.py",
     "idgen": "it is `server` with fewer parts",
+    "registry copy": "it needs a ZooKeeper; tests/compat/commands/test_registry_commands.py",
+    "registry describe": "it needs a ZooKeeper; tests/compat/commands/test_registry_commands.py",
+    "registry move": "it needs a ZooKeeper; tests/compat/commands/test_registry_commands.py",
+    "registry remove": "it needs a ZooKeeper; tests/compat/commands/test_registry_commands.py",
+    "registry show": "it needs a ZooKeeper; tests/compat/commands/test_registry_commands.py",
     "settings": "docs/settings.md has it; tests/test_papers.py",
 }
 

@@ -9,6 +9,7 @@ from kazoo.exceptions import ConnectionLoss
 from coordination.access import Access
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from coordination.port import (
+    ANY_VERSION,
     Changed,
     Children,
     ConnectionLost,
@@ -74,6 +75,18 @@ def seen(coordinator, kind):
 
     until(arrived)
     return events
+
+
+def test_a_node_has_the_time_of_its_last_write_alone_or_in_a_multi(world):
+    one = world.connect()
+    one.execute(Create("/a"))
+    created_ms = one.execute(Get("/a")).mtime_ms
+    until(lambda: one.execute(Set("/a", b"", ANY_VERSION)) and one.execute(Get("/a")).mtime_ms > created_ms)
+    set_ms = one.execute(Get("/a")).mtime_ms
+    until(lambda: one.execute(Multi((Set("/a", b"", ANY_VERSION),))) and one.execute(Get("/a")).mtime_ms > set_ms)
+    before_ms = one.execute(Get("/a")).mtime_ms
+    one.execute(Create("/a/below"))
+    assert one.execute(Get("/a")).mtime_ms == before_ms
 
 
 def test_an_expired_session_is_told_and_replaced(world):
