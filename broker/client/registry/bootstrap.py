@@ -99,9 +99,9 @@ class RegistryBootstrap:
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._coordinator.close()  # ends a read that waits for ZooKeeper
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
-            self._coordinator.close()
 
     def _wake(self) -> None:
         with suppress(RuntimeError):  # the loop is closed
