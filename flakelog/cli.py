@@ -54,6 +54,7 @@ COMMANDS = {
     "compat": "flakelog.commands.compat",
     "replay": "flakelog.commands.replay",
     "load": "flakelog.commands.load",
+    "mirror": "flakelog.commands.mirror",
     "demo": "flakelog.commands.demo",
 }
 

@@ -23,6 +23,7 @@ Times are in ms on the caller's clock.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_figures import FetchFigures, PartitionFigures
@@ -84,11 +85,33 @@ class _OwnedPartition:
         self.asked, self.must_reset, self.retry_ms = None, False, 0
 
 
+class Gap(NamedTuple):
+    """A partition whose log no longer has the position `offset`, and why."""
+
+    key: Partition
+    offset: int
+    reason: str
+
+
 class ConsumerCore:
     """The partitions that a consumer owns."""
 
-    def __init__(self, config: ConsumerConfig, max_unpacked_bytes: int) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        max_unpacked_bytes: int,
+        reader: type[AnswerReader] = AnswerReader,
+        *,
+        stops_at_gaps: bool = False,
+    ) -> None:
+        """Own no partitions yet. `reader` reads the answers of fetches.
+
+        With `stops_at_gaps`, the core pauses a partition whose position is gone, and `take_gaps` returns it.
+        """
         self.figures = FetchFigures()
+        self._reader = reader
+        self._stops_at_gaps = stops_at_gaps
+        self._gaps: list[Gap] = []
         self._config = config
         self._max_unpacked_bytes = max_unpacked_bytes
         self._partitions: dict[Partition, _OwnedPartition] = {}
@@ -209,7 +232,7 @@ class ConsumerCore:
         if following != ask.offset:
             assert not isinstance(answer.records, FileRegion), "regions are the broker's; a client has bytes"
             answer.records = bytes(answer.records)  # a copy, because a view keeps the answers of all partitions
-            reader = AnswerReader(answer, ask.offset, self._max_unpacked_bytes, check=False)
+            reader = self._reader(answer, ask.offset, self._max_unpacked_bytes, check=False)
             partition.chunks.append(_Chunk(answer, reader, following, epoch))
             partition.fetch_offset, partition.fetch_epoch = following, epoch
             self._bytes_ahead += answer.size
@@ -222,6 +245,10 @@ class ConsumerCore:
             partition.retry_ms = now_ms + RETRY_MS  # until the program has received the records fetched before
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE or isinstance(error, TopicRecreated):
             why = "its log does not have that offset" if code else str(error)
+            if self._stops_at_gaps:
+                partition.is_paused = True
+                self._gaps.append(Gap(ask.key, ask.offset, why))
+                return
             self._note(f"{name}: position {ask.offset} is gone, so it begins again by `start`: {why}")
             self.figures.resets += 1
             self._forget_ahead(ask.key)
@@ -405,6 +432,11 @@ class ConsumerCore:
         """Return and clear what the shell logs: failures, resets."""
         notes, self._notes = self._notes, []
         return notes
+
+    def take_gaps(self) -> list[Gap]:
+        """Return and clear the partitions that were paused because their positions are gone."""
+        gaps, self._gaps = self._gaps, []
+        return gaps
 
     def take_poison(self) -> list[PoisonBatch]:
         """Return and clear the batches that were skipped."""

@@ -71,10 +71,11 @@ class ConsumerEngine:
         group: str | None,
         start: OffsetSpec,
         config: ConsumerConfig,
+        core: ConsumerCore | None = None,
     ) -> None:
         if not isinstance(cast(object, config), ConsumerConfig):
             raise TypeError(f"config={config!r}: give a ConsumerConfig(...)")
-        self.core = ConsumerCore(config, DECOMPRESSED_BYTES_MAX)
+        self.core = ConsumerCore(config, DECOMPRESSED_BYTES_MAX) if core is None else core
         self.config = config
         self.group = group
         self._servers = servers

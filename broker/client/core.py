@@ -395,9 +395,16 @@ class ClientCore:
         return result
 
     def produce_in_transaction(
-        self, address: Address, transactional_id: str, batches: Iterable[PartitionRecords], timeout_ms: int = 30_000
+        self,
+        address: Address,
+        transactional_id: str | None,
+        batches: Iterable[PartitionRecords],
+        timeout_ms: int = 30_000,
     ) -> Steps[list[PartitionResult]]:
-        """Send one batch of each partition to their leader; return a result for each, with its error code."""
+        """Send one batch of each partition to their leader; return a result for each, with its error code.
+
+        Without a transactional id they are in no transaction.
+        """
         version = yield from self.version(address, produce.API_KEY, _TRANSACTIONAL_PRODUCE)
         request = ProduceRequest(transactional_id, -1, timeout_ms, list(batches), wants_ids=False)
         body = produce.encode_request(version, request)

@@ -1,0 +1,305 @@
+"""SHELL (asyncio): a mirror of one source: a consumer of a group at the source, and an Outlet to the target.
+
+    mirror = Mirror(settings)
+    await mirror.open()  # raises what is wrong with the settings
+    await mirror.run()  # until `stop` is called
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import TypeVar
+
+from broker.client.asyncio import AsyncClient
+from broker.client.consumer_config import READ_COMMITTED, ConsumerConfig
+from broker.client.consumer_core import ConsumerCore
+from broker.client.consumer_engine import ASSIGNED, REVOKED, ConsumerEngine, Rebalance
+from broker.client.consumer_offsets import passes
+from broker.client.core import TopicInfo
+from broker.client.errors import BrokerError, ClientError, CommitFailed, Unreachable
+from broker.client.group_requests import CommittedOffset
+from broker.client.leaders import Partition
+from broker.client.mirror.figures import MirrorFigures, PartitionLag
+from broker.client.mirror.names import INTERNAL_PREFIX, MirrorRefused, mirror_group, topics_to_copy
+from broker.client.mirror.outlet import Outlet
+from broker.client.mirror.progress import PartitionProgress
+from broker.client.mirror.settings import MirrorSettings
+from broker.client.mirror.source_batch import BatchReader, SourceBatch, handed, outgoing
+from broker.client.mirror.target_topics import TargetTopics
+from broker.client.offset_spec import Earliest
+from broker.client.subscription import subscription
+from broker.record.batch import CorruptBatch
+from broker.record.compression import DECOMPRESSED_BYTES_MAX
+
+BATCHES_MAX = 500  # batches of one turn
+STEP_SECONDS = 0.5
+SETTLE_SECONDS = 10.0  # the longest wait for the target's acknowledgements before a partition is handed over
+RETRY_SECONDS = 0.5
+POLL_MS_MAX = 60_000  # max.poll.interval.ms: the loop comes round every second, but for a target that is away
+
+T = TypeVar("T")
+
+_log = logging.getLogger("broker.client.mirror")
+
+
+class Mirror:
+    """A mirror of one source. All calls are made on the loop."""
+
+    def __init__(self, settings: MirrorSettings) -> None:
+        self.settings = settings
+        self.stopped: dict[str, str] = {}
+        """The source's topics that are no longer copied, and why."""
+        self.group = ""
+        self._source = AsyncClient(settings.source.servers)
+        self._target = AsyncClient(settings.target.servers)
+        self._outlet = Outlet(AsyncClient("", core=self._target.core), self._answered)
+        self._topics = TargetTopics(self._source, self._target, settings.prefix)
+        self._progress: dict[Partition, PartitionProgress] = {}
+        self._engine: ConsumerEngine | None = None
+        self._change = asyncio.Event()
+        self._is_stopping = False
+        self._copied_bytes = 0
+        self._copied_records = 0
+        self._since = time.monotonic()
+
+    # --- the beginning and the end
+
+    async def open(self) -> list[str]:
+        """Look up both clusters, and return the names of the topics to copy now. Raise MirrorRefused, ClientError."""
+        topics = await self._source.topics()
+        await self._target.topics()
+        source_id, target_id = self._source.core.cluster_id, self._target.core.cluster_id
+        if source_id == target_id and not self.settings.prefix:
+            raise MirrorRefused(
+                f"the source and the target are one cluster ({source_id}); give --prefix to copy topics within it"
+            )
+        self.group = mirror_group(self.settings.name, str(target_id))
+        config = ConsumerConfig(
+            isolation_level=READ_COMMITTED,
+            auto_commit_interval_ms=None,
+            metadata_max_age_ms=self.settings.refresh_ms,
+            session_timeout_ms=self.settings.session_ms,
+            heartbeat_interval_ms=self.settings.session_ms // 4,
+            max_poll_interval_ms=POLL_MS_MAX,
+            group_instance_id=self.settings.instance,
+        )
+        core = ConsumerCore(
+            config, DECOMPRESSED_BYTES_MAX, BatchReader, stops_at_gaps=not self.settings.skip_lost
+        )
+        pattern = re.compile(f"(?!{INTERNAL_PREFIX})(?:{self.settings.topics.pattern})")
+        subscribed = subscription(pattern, None, self.group)
+        self._engine = ConsumerEngine(
+            self.settings.source.servers, subscribed, self.group, Earliest(), config, core
+        )
+        return topics_to_copy(topics, self.settings.topics)
+
+    async def run(self) -> None:
+        """Copy until `stop` is called. Raise the error that no retry can mend."""
+        tasks = [asyncio.create_task(self._commit_by_time()), asyncio.create_task(self._refresh_by_time())]
+        try:
+            await self._copy(self._opened)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._close()
+
+    def stop(self) -> None:
+        """Let `run` end: it waits for the target's acknowledgements, commits and leaves the group."""
+        self._is_stopping = True
+        self._change.set()
+
+    async def _close(self) -> None:
+        engine = self._opened
+        with suppress(ClientError):
+            await self._hand_over(self._progress)
+        await self._outlet.close()
+        with suppress(ClientError):
+            await engine.close()
+        for client in (self._outlet.client, self._source, self._target):
+            client.close()
+
+    @property
+    def _opened(self) -> ConsumerEngine:
+        assert self._engine is not None, "call open() first"
+        return self._engine
+
+    # --- copying
+
+    async def _copy(self, engine: ConsumerEngine) -> None:
+        while not self._is_stopping:
+            step = await engine.step(BATCHES_MAX, time.monotonic() + STEP_SECONDS)
+            if isinstance(step, Rebalance):
+                await self._rebalance(engine, step)
+                await engine.settle(step)
+                continue
+            self._look_after(engine)
+            if self._outlet.sender.queued_bytes >= self.settings.queue_bytes_max:
+                await self._wait_for_answer()
+            elif step:
+                for batch in handed(engine.core, BATCHES_MAX):
+                    self._send(batch)
+
+    def _send(self, batch: SourceBatch) -> None:
+        progress = self._progress[batch.topic, batch.partition]
+        if batch.topic in self.stopped:
+            return
+        try:
+            batches = outgoing(batch)
+        except CorruptBatch as error:
+            self._stop_topic(batch.topic, f"a batch at offset {batch.first} cannot be decoded: {error}")
+            return
+        taken = progress.take(batch.first, batch.offset + 1, len(batches))
+        key = self.settings.prefix + batch.topic, batch.partition
+        for copy in batches:
+            count, size = copy.record_count, len(copy.data)
+
+            def acknowledge(offset: int | None, count: int = count, size: int = size) -> None:
+                progress.acknowledged(taken, offset, count)
+                self._copied_records += count
+                self._copied_bytes += size
+
+            self._outlet.send(key, copy, acknowledge)
+
+    def _answered(self) -> None:
+        self._change.set()
+
+    async def _wait_for_answer(self) -> None:
+        self._change.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._change.wait(), STEP_SECONDS)
+
+    def _look_after(self, engine: ConsumerEngine) -> None:
+        """Stop the topics with gaps at the source, and those that the target refuses."""
+        for gap in engine.core.take_gaps():
+            self._stop_topic(
+                gap.key[0],
+                f"partition {gap.key[1]} was to go on at offset {gap.offset}: {gap.reason}; "
+                "records are lost; --skip-lost goes on at the first offset that is there",
+            )
+        for (name, number), error in self._outlet.take_stopped():
+            topic = name.removeprefix(self.settings.prefix)
+            self._stop_topic(topic, f"the target refuses a batch of partition {number}: {error}")
+
+    def _stop_topic(self, topic: str, reason: str) -> None:
+        if topic not in self.stopped:
+            self.stopped[topic] = reason
+            _log.error("topic %s is no longer copied: %s", topic, reason)
+        self._opened.core.pause(key for key in self._opened.core.owned if key[0] == topic)
+
+    # --- the group
+
+    async def _rebalance(self, engine: ConsumerEngine, change: Rebalance) -> None:
+        if change.kind == ASSIGNED:
+            await self._take_over(engine, change.partitions)
+            return
+        if change.kind == REVOKED:
+            with suppress(ClientError):
+                await self._hand_over(change.partitions)
+        self._outlet.drop((self.settings.prefix + topic, number) for topic, number in change.partitions)
+        for key in change.partitions:
+            self._progress.pop(key, None)
+
+    async def _take_over(self, engine: ConsumerEngine, partitions: Iterable[Partition]) -> None:
+        """Prepare the partitions that the group has given to this mirror."""
+        wanted = sorted(partitions)
+        topics = await self._patiently(lambda: self._follow({topic for topic, _ in wanted}))
+        ids = {topic.name: topic.id for topic in topics}
+        stored = await self._patiently(lambda: engine.offsets.settled(wanted))
+        for key in wanted:
+            committed = stored.get(key, CommittedOffset(-1))
+            progress = self._progress[key] = PartitionProgress(ids.get(key[0]), committed.metadata)
+            if progress.is_recreated and self.settings.skip_lost:
+                await engine.seek_to(Earliest(), [key])
+            elif progress.is_recreated:
+                self._stop_topic(key[0], "it was made again at the source; --skip-lost copies the new one too")
+            elif committed.offset >= 0:
+                progress.committed(committed.offset)
+            if key[0] in self.stopped:
+                engine.core.pause([key])
+
+    async def _hand_over(self, partitions: Iterable[Partition]) -> None:
+        """Wait for the target's acknowledgements, and commit."""
+        end = time.monotonic() + SETTLE_SECONDS
+        keys = list(partitions)
+        while time.monotonic() < end and any(
+            not self._progress[key].is_settled for key in keys if key in self._progress and key[0] not in self.stopped
+        ):
+            await self._wait_for_answer()
+        await self._commit(keys)
+
+    async def _follow(self, names: Iterable[str]) -> list[TopicInfo]:
+        """Let the target have these topics, and return them."""
+        topics = await self._source.run(self._source.core.metadata(sorted(names)))
+        await self._topics.follow(topics)
+        return topics
+
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Repeat work until no broker is away."""
+        last = ""
+        while True:
+            try:
+                return await work()
+            except (BrokerError, Unreachable, CommitFailed) as error:
+                if self._is_stopping or (isinstance(error, (BrokerError, Unreachable)) and not passes(error)):
+                    raise
+                if str(error) != last:
+                    last = str(error)
+                    _log.warning("%s; it is asked again", error)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    # --- work by time
+
+    async def _commit_by_time(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.commit_ms / 1000)
+            try:
+                await self._commit(list(self._progress))
+            except ClientError as error:
+                _log.warning("%s; the next commit tries again", error)
+
+    async def _commit(self, keys: Iterable[Partition]) -> None:
+        core, offsets = self._opened.core, {}
+        for key in keys:
+            progress = self._progress.get(key)
+            if progress is None or key not in core.owned or key[0] in self.stopped:
+                continue
+            position = core.position(key)
+            if position is not None:
+                progress.skip(position)
+            committed = progress.to_commit()
+            if committed is not None:
+                offsets[key] = committed
+        if offsets:
+            await self._opened.offsets.commit(offsets)
+            for key, committed in offsets.items():
+                if key in self._progress:
+                    self._progress[key].committed(committed.offset)
+
+    async def _refresh_by_time(self) -> None:
+        """Let the target's topics grow with the source's."""
+        while True:
+            await asyncio.sleep(self.settings.refresh_ms / 1000)
+            names = {topic for topic, _ in self._progress}
+            if names:
+                try:
+                    await self._follow(names)
+                except ClientError as error:
+                    _log.warning("topics: %s; they are looked up again", error)
+
+    # --- figures
+
+    def figures(self) -> MirrorFigures:
+        """Return the figures until now."""
+        partitions = {
+            key: PartitionLag(self._progress[key].position, figures.end)
+            for key, figures in self._opened.core.partition_figures().items()
+            if key in self._progress
+        }
+        seconds = time.monotonic() - self._since
+        return MirrorFigures(
+            seconds, self._copied_records, self._copied_bytes, partitions, dict(self.stopped)
+        )

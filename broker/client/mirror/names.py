@@ -1,0 +1,55 @@
+"""Which topics a mirror copies, and the names of the topics and of its group at the two clusters."""
+
+from collections.abc import Iterable, Mapping
+from re import Pattern
+
+from broker.client.core import TopicInfo
+from broker.client.errors import ClientError
+
+GROUP_PREFIX = "flakelog-mirror."
+INTERNAL_PREFIX = "__"  # Kafka's internal topics, such as __consumer_offsets
+
+
+class MirrorRefused(ClientError):
+    """A mirror cannot run so; the text says what would be right."""
+
+
+def mirror_group(name: str, target_cluster_id: str) -> str:
+    """Return the group of a mirror at its source. The names of mirrors may have dots, cluster ids have none."""
+    return f"{GROUP_PREFIX}{name}.{target_cluster_id}"
+
+
+def is_mirror_group(group_id: str) -> bool:
+    """Return True for the group of any mirror."""
+    return group_id.startswith(GROUP_PREFIX)
+
+
+def leads_to(group_id: str, cluster_id: str) -> bool:
+    """Return True for the group of a mirror whose target is this cluster."""
+    return is_mirror_group(group_id) and group_id.rpartition(".")[2] == cluster_id
+
+
+def topics_to_copy(topics: Iterable[TopicInfo], pattern: Pattern[str]) -> list[str]:
+    """Return the names of the topics that are copied, sorted: those that match, without internal ones."""
+    return sorted(
+        topic.name
+        for topic in topics
+        if pattern.fullmatch(topic.name) and not topic.is_internal and not topic.name.startswith(INTERNAL_PREFIX)
+    )
+
+
+def check_targets(sources: Mapping[str, tuple[str, Iterable[str]]]) -> None:
+    """Raise MirrorRefused if topics of two sources have one name at the target.
+
+    `sources` has the prefix and the topics of each source.
+    """
+    owners: dict[str, str] = {}
+    for source, (prefix, topics) in sources.items():
+        for topic in topics:
+            target = prefix + topic
+            if target in owners:
+                raise MirrorRefused(
+                    f"the sources {owners[target]} and {source} both have a topic for {target} at the target; "
+                    "give each source a --prefix of its own"
+                )
+            owners[target] = source

@@ -1,0 +1,36 @@
+"""The settings of a mirror. Those of the source and of the target are apart, because the clusters differ."""
+
+import re
+from dataclasses import dataclass
+
+EVERY_TOPIC = re.compile(".*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """How to reach one of the two clusters."""
+
+    servers: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorSettings:
+    """A mirror from one source into the target."""
+
+    source: ClusterSettings
+    target: ClusterSettings
+    name: str = "mirror"
+    topics: re.Pattern[str] = EVERY_TOPIC
+    prefix: str = ""
+    """Put before the names of topics at the target."""
+    instance: str | None = None
+    """A name of this process that survives a restart: then it has its partitions again at once (KIP-345)."""
+    skip_lost: bool = False
+    """Go on after records that the source lost before they were copied, and with a topic that was made again."""
+    session_ms: int = 10_000
+    """The mirrors of one name share out the partitions of one that was killed so long after its end."""
+    commit_ms: int = 1_000
+    refresh_ms: int = 5_000
+    """How often the mirror looks for new topics and partitions."""
+    queue_bytes_max: int = 64 << 20
+    """Once so many bytes wait for the target, no more are read."""

@@ -1,0 +1,83 @@
+"""SHELL (asyncio): makes the topics of the source at the target, and lets them grow."""
+
+import logging
+from collections.abc import Iterable
+
+from broker.client.asyncio import AsyncClient
+from broker.client.config_admin import TOPIC, Resource, describe_configs
+from broker.client.core import TopicInfo
+from broker.client.errors import BrokerError
+from broker.client.mirror.topic_settings import settings_to_copy
+from broker.client.topic_admin import add_partitions, create_topic
+from broker.wire.errors import ErrorCode
+
+_log = logging.getLogger("broker.client.mirror")
+
+
+class TargetTopics:
+    """The topics of the target that have a source."""
+
+    def __init__(self, source: AsyncClient, target: AsyncClient, prefix: str) -> None:
+        self._source = source
+        self._target = target
+        self._prefix = prefix
+        self._partitions: dict[str, int] = {}  # of the target's topics, as far as known
+
+    async def follow(self, topics: Iterable[TopicInfo]) -> None:
+        """Let the target have these topics of the source, with at least as many partitions."""
+        for topic in topics:
+            name = self._prefix + topic.name
+            if self._partitions.get(name, 0) < topic.partitions:
+                known = await self._known(name)
+                if known is None:
+                    await self._make(name, topic)
+                elif known < topic.partitions:
+                    await self._grow(name, topic.partitions)
+                self._partitions[name] = max(topic.partitions, known or 0)
+
+    async def _known(self, name: str) -> int | None:
+        try:
+            return (await self._target.topic(name)).partitions
+        except BrokerError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return None
+            raise
+
+    async def _make(self, name: str, topic: TopicInfo) -> None:
+        resource = Resource(TOPIC, topic.name)
+        wanted = settings_to_copy(await self._source.run(describe_configs(self._source.core, resource)))
+        try:
+            await self._create(name, topic.partitions, wanted)
+        except BrokerError as error:
+            if error.code is not ErrorCode.INVALID_CONFIG:
+                raise
+            await self._create(name, topic.partitions, await self._accepted(name, wanted))
+
+    async def _create(self, name: str, partitions: int, settings: dict[str, str]) -> None:
+        try:
+            await self._target.create_topic(name, partitions, settings)
+        except BrokerError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another mirror of this name was quicker
+                raise
+
+    async def _accepted(self, name: str, wanted: dict[str, str]) -> dict[str, str]:
+        """Return the settings that the target takes. Log the others."""
+        accepted = {}
+        for setting, value in wanted.items():
+            core = self._target.core
+            try:
+                await self._target.run(create_topic(core, name, 1, {setting: value}, validate_only=True))
+            except BrokerError as error:
+                if error.code is not ErrorCode.INVALID_CONFIG:
+                    raise
+                _log.warning("%s: the target does not take %s=%s: %s", name, setting, value, error)
+            else:
+                accepted[setting] = value
+        return accepted
+
+    async def _grow(self, name: str, partitions: int) -> None:
+        try:
+            await self._target.run(add_partitions(self._target.core, name, partitions))
+        except BrokerError as error:
+            if error.code is not ErrorCode.INVALID_PARTITIONS:  # another mirror of this name was quicker
+                raise

@@ -1,0 +1,71 @@
+"""`flakelog mirror` in a process of its own, and the logs of its source and its target, as tests see them."""
+
+import signal
+import subprocess
+import sys
+from itertools import islice
+
+from broker.client.consumer import Consumer
+from broker.client.consumer_config import ConsumerConfig
+from tests.patience import MS, until
+
+
+class MirrorProcess:
+    """A mirror that is started, killed and started again; at the end it has to stop cleanly."""
+
+    def __init__(self, source, target, *options, output):
+        self._command = [
+            sys.executable, "-m", "flakelog", "mirror", "--from", source, "--to", target, "--every", "0.2", *options,
+        ]  # fmt: skip
+        self._output = output
+        self._process = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if self._process.poll() is None and kind is None:
+            assert self.stop() == 0, self.log
+        elif self._process.poll() is None:
+            self.kill()
+
+    def start(self):
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=output)
+
+    def kill(self):
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self):
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self):
+        return self._process.wait(MS / 1000)
+
+    @property
+    def log(self):
+        return self._output.read_text()
+
+
+def end_of(client, topic):
+    """Return the number of offsets of a topic, 0 if it does not exist."""
+    found = [info for info in client.topics() if info.name == topic]
+    return sum(client.find_offset(topic, number, -1) for info in found for number in range(info.partitions))
+
+
+def has_all(client, topic, number):
+    until(lambda: end_of(client, topic) >= number, f"record {number} of {topic} at the target")
+
+
+def records_of(servers, topic, number):
+    """Return the first `number` committed records of each partition of a topic, without ids, offsets and codecs."""
+    config = ConsumerConfig(isolation_level="read_committed")
+    with Consumer(servers, topic, timeout_ms=MS, config=config) as consumer:
+        partitions = {}
+        for record in islice(consumer, number):
+            fields = record.timestamp_ms, record.key, record.value, record.headers
+            partitions.setdefault(record.partition, []).append(fields)
+    return partitions

@@ -1,0 +1,107 @@
+"""`flakelog mirror` between two brokers: what it copies, what it leaves out, and how it goes on after a kill."""
+
+import json
+
+from broker.client.config_admin import TOPIC, Resource, describe_configs
+from broker.client.group_requests import fetch_offsets, find_coordinator
+from broker.client.producer import Producer
+from broker.client.topic_admin import add_partitions
+from tests.compat.mirror.mirror_process import end_of, has_all, records_of
+from tests.patience import until
+
+TIME_MS = 1_700_000_000_000
+
+
+def send(servers, topic, values, **options):
+    """Send values with keys, headers and times of their own."""
+    with Producer(servers, **options) as producer:
+        for value in values:
+            text = str(value)
+            producer.send(topic, text, text, headers={"h": text, "none": None}, timestamp_ms=TIME_MS + value)
+
+
+def test_keys_headers_times_partitions_order_and_compression_are_kept(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 3, {"cleanup.policy": "compact", "min.insync.replicas": "1"})
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        send(source.bootstrap_servers, topic, range(200), compression=codec)
+    with mirror_of(topic):
+        has_all(target_client, topic, 1_000)
+    wanted = records_of(source.bootstrap_servers, topic, 1_000)
+    assert records_of(target.bootstrap_servers, topic, 1_000) == wanted and len(wanted) == 3
+    codecs = {record.codec for n in range(3) for record in target_client.fetch(topic, n, 0)[0]}
+    assert codecs == {0, 1, 2, 3, 4}
+    settings = target_client.run(describe_configs(target_client.core, Resource(TOPIC, topic)))
+    assert {s.name: s.value for s in settings if s.source == 1} == {"cleanup.policy": "compact"}
+
+
+def test_aborted_records_and_topics_that_do_not_match_are_not_copied(
+    source, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 1)
+    source_client.create_topic(f"{topic}-other", 1)
+    with Producer(source.bootstrap_servers, transactional_id=topic) as producer:
+        for number in range(6):
+            producer.begin()
+            producer.send(topic, str(number))
+            producer.abort() if number % 2 else producer.commit()
+    with mirror_of(topic):
+        has_all(target_client, topic, 3)
+    assert [record.value for record in target_client.fetch(topic, 0, 0)[0]] == [b"0", b"2", b"4"]
+    assert f"{topic}-other" not in {info.name for info in target_client.topics()}
+
+
+def test_a_topic_grows_with_its_source(source_client, target_client, mirror_of, topic):
+    source_client.create_topic(topic, 1)
+    with mirror_of(topic):
+        until(lambda: topic in {info.name for info in target_client.topics()}, "the topic at the target")
+        source_client.run(add_partitions(source_client.core, topic, 3))
+        until(lambda: target_client.topic(topic).partitions == 3, "three partitions at the target")
+
+
+def test_a_mirror_that_is_killed_goes_on_and_loses_nothing(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 2)
+    mirror = mirror_of(topic, "--instance", "first")
+    for round in range(3):
+        send(source.bootstrap_servers, topic, range(5_000 * round, 5_000 * (round + 1)))
+        mirror.start()
+        before = 5_000 * round
+        has_all(target_client, topic, before + 1)
+        mirror.kill()
+    with mirror:
+        until(lambda: committed(source_client, mirror_group(source_client, topic), topic) == 15_000, "the last commit")
+    copied = records_of(target.bootstrap_servers, topic, end_of(target_client, topic))
+    wanted = records_of(source.bootstrap_servers, topic, 15_000)
+    assert {n: list(dict.fromkeys(records)) for n, records in copied.items()} == wanted
+
+
+def mirror_group(client, topic):
+    from flakelog.operations.groups import list_groups
+
+    return next(group.group_id for group in list_groups(client) if f".{topic}." in group.group_id)
+
+
+def committed(client, group, topic):
+    """Return the sum of the offsets that a group has committed."""
+    coordinator = client.run(find_coordinator(client.core, group))
+    keys = [(topic, number) for number in range(client.topic(topic).partitions)]
+    return sum(stored.offset for stored in client.run(fetch_offsets(client.core, coordinator, group, keys)).values())
+
+
+def test_figures_come_as_json(source, source_client, target_client, mirror_of, topic):
+    source_client.create_topic(topic, 1)
+    send(source.bootstrap_servers, topic, range(100))
+    with mirror_of(topic, "--json") as mirror:
+        has_all(target_client, topic, 100)
+    lines = [json.loads(line) for line in mirror.log.splitlines() if line.startswith("{")]
+    row = {"topic": topic, "partition": 0, "copied": 100, "end": 100, "lag": 0}
+    assert lines[-1]["records"] == 100 and lines[-1]["partitions"] == [row] and lines[-1]["stopped"] == {}
+
+
+def test_a_cluster_is_not_copied_onto_itself(source, mirror_of):
+    mirror = mirror_of(".*", source=source, target=source)
+    mirror.start()
+    assert mirror.wait() == 1 and "are one cluster" in mirror.log and "give --prefix" in mirror.log
