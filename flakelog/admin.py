@@ -7,6 +7,7 @@ from typing import Self
 from broker.client.blocking import TIMEOUT_MS, Client
 from broker.client.config_admin import ConfigValue
 from broker.client.core import TopicInfo
+from broker.client.group_admin import ListedGroup
 from broker.client.group_protocol import Partition
 from broker.client.offset_lookup import find_offsets
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest
@@ -15,7 +16,7 @@ from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from flakelog.operations import cluster, configs, groups, partitions, quotas, topics, transactions
 from flakelog.operations.cluster import Cluster, LogDir
 from flakelog.operations.configs import broker_resource, topic_resource
-from flakelog.operations.groups import Group, ListedGroup
+from flakelog.operations.groups import Group
 from flakelog.operations.partitions import Replicas
 from flakelog.operations.placement import Placement, find_placement
 from flakelog.operations.quotas import Quota

@@ -61,6 +61,13 @@ class TopicPattern(click.ParamType[re.Pattern[str]]):
     help="A name of this process that survives a restart. Then a mirror that was killed goes on at once when it is "
     "started again; else after 10 s.",
 )
+@click.option("--source-id", is_flag=True, help="Keep the source's id of a record as the header flakelog-source-id.")
+@click.option(
+    "--two-way",
+    is_flag=True,
+    help="Two mirrors in opposite directions: copy no record into a cluster where it has been. A header of each record "
+    "names its clusters.",
+)
 @click.option(
     "--skip-lost",
     is_flag=True,

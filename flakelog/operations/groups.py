@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.client.api_versions import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, OFFSET_FETCH
+from broker.client import group_admin
+from broker.client.api_versions import DELETE_GROUPS, DESCRIBE_GROUPS
 from broker.client.blocking import Client
 from broker.client.core import Partition
 from broker.client.errors import BrokerError
+from broker.client.group_admin import ListedGroup
 from broker.client.group_protocol import decode_assignment
 from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, find_coordinator
 from broker.wire.errors import WireError
@@ -32,13 +34,6 @@ class Group(NamedTuple):
     protocol_type: str
     protocol: str
     members: tuple[Member, ...]
-
-
-class ListedGroup(NamedTuple):
-    group_id: str
-    protocol_type: str
-    state: str
-    """Empty if the broker does not report it."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +66,7 @@ class GroupProgress:
 
 def list_groups(client: Client) -> list[ListedGroup]:
     """Return the groups of all nodes, sorted by id."""
-    groups = []
-    for node, address in client.run(client.core.nodes()).items():
-        response = client.run(client.core.ask(address, LIST_GROUPS, {"states_filter": ()}))
-        _check(response.error_code, f"groups of node {node}")
-        groups += [ListedGroup(group.group_id, group.protocol_type, group.group_state) for group in response.groups]
-    return sorted(groups)
+    return client.run(group_admin.list_groups(client.core))
 
 
 def describe_group(client: Client, group_id: str) -> Group:
@@ -99,16 +89,7 @@ def describe_group(client: Client, group_id: str) -> Group:
 
 def committed(client: Client, group_id: str) -> dict[Partition, int]:
     """Return a group's committed offsets, by topic and partition."""
-    address = client.run(find_coordinator(client.core, group_id))
-    response = client.run(client.core.ask(address, OFFSET_FETCH, {"group_id": group_id, "topics": None}))
-    _check(response.error_code, f"group {group_id}")
-    offsets = {}
-    for topic in response.topics:
-        for part in topic.partitions:
-            _check(part.error_code, f"group {group_id}, {topic.name}-{part.partition_index}")
-            if part.committed_offset >= 0:
-                offsets[str(topic.name), int(part.partition_index)] = int(part.committed_offset)
-    return dict(sorted(offsets.items()))
+    return client.run(group_admin.committed_offsets(client.core, group_id))
 
 
 def progress(client: Client, group_id: str) -> GroupProgress:

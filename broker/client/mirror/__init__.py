@@ -25,7 +25,8 @@ Decisions:
    with the same sequence numbers, so that a retry makes no duplicate.
 3. **Progress and pairs of offsets lie in the commit of the mirror's group at the source**, in its metadata. So they
    change together, no topic of its own is needed, and the next owner of a partition has both. The metadata also has
-   the id of the topic: a topic that was made again while no mirror ran is found by it.
+   the id of the topic. The mirror commits the same at the target, in a group of another name: a broker forgets the
+   commits of a topic that is deleted, and so a topic that was made again while no mirror ran is found by its id there.
 4. **A pair says that all records below an offset of the source are below an offset of the target.** A group at the
    source's offset continues at the target's without a gap. A group between two pairs takes the earlier one, as with
    MirrorMaker 2. There are at most 64 pairs. They lie the closer together, the nearer they are to the end of the log.

@@ -20,14 +20,25 @@ from broker.client.consumer_engine import ASSIGNED, REVOKED, ConsumerEngine, Reb
 from broker.client.consumer_offsets import passes
 from broker.client.core import TopicInfo
 from broker.client.errors import BrokerError, ClientError, CommitFailed, Unreachable
+from broker.client.group_admin import committed_offsets, list_groups
 from broker.client.group_requests import CommittedOffset
 from broker.client.leaders import Partition
+from broker.client.mirror.checkpoints import Checkpoints
 from broker.client.mirror.figures import MirrorFigures, PartitionLag
-from broker.client.mirror.names import INTERNAL_PREFIX, MirrorRefused, mirror_group, topics_to_copy
+from broker.client.mirror.names import (
+    INTERNAL_PREFIX,
+    MirrorRefused,
+    check_opposite,
+    copy_group,
+    leads_to,
+    mirror_group,
+    topics_to_copy,
+)
 from broker.client.mirror.outlet import Outlet
 from broker.client.mirror.progress import PartitionProgress
+from broker.client.mirror.record_edit import record_edit
 from broker.client.mirror.settings import MirrorSettings
-from broker.client.mirror.source_batch import BatchReader, SourceBatch, handed, outgoing
+from broker.client.mirror.source_batch import BatchReader, RecordEdit, SourceBatch, handed, outgoing
 from broker.client.mirror.target_topics import TargetTopics
 from broker.client.offset_spec import Earliest
 from broker.client.subscription import subscription
@@ -39,6 +50,8 @@ STEP_SECONDS = 0.5
 SETTLE_SECONDS = 10.0  # the longest wait for the target's acknowledgements before a partition is handed over
 RETRY_SECONDS = 0.5
 POLL_MS_MAX = 60_000  # max.poll.interval.ms: the loop comes round every second, but for a target that is away
+
+NONE = CommittedOffset(-1)
 
 T = TypeVar("T")
 
@@ -57,8 +70,10 @@ class Mirror:
         self._target = AsyncClient(settings.target.servers)
         self._outlet = Outlet(AsyncClient("", core=self._target.core), self._answered)
         self._topics = TargetTopics(self._source, self._target, settings.prefix)
+        self._checkpoints = Checkpoints(self._target)
         self._progress: dict[Partition, PartitionProgress] = {}
         self._engine: ConsumerEngine | None = None
+        self._edit: RecordEdit | None = None
         self._change = asyncio.Event()
         self._is_stopping = False
         self._copied_bytes = 0
@@ -77,6 +92,13 @@ class Mirror:
                 f"the source and the target are one cluster ({source_id}); give --prefix to copy topics within it"
             )
         self.group = mirror_group(self.settings.name, str(target_id))
+        self._checkpoints.group = copy_group(self.settings.name, str(source_id))
+        names = topics_to_copy(topics, self.settings.topics)
+        if not self.settings.two_way:
+            await self._check_opposite(str(source_id), names)
+        self._edit = record_edit(
+            str(source_id), str(target_id), source_id=self.settings.source_id, two_way=self.settings.two_way
+        )
         config = ConsumerConfig(
             isolation_level=READ_COMMITTED,
             auto_commit_interval_ms=None,
@@ -94,7 +116,16 @@ class Mirror:
         self._engine = ConsumerEngine(
             self.settings.source.servers, subscribed, self.group, Earliest(), config, core
         )
-        return topics_to_copy(topics, self.settings.topics)
+        return names
+
+    async def _check_opposite(self, source_id: str, names: Iterable[str]) -> None:
+        """Raise MirrorRefused if records would go round without end."""
+        core = self._target.core
+        targets = [self.settings.prefix + name for name in names]
+        for listed in await self._target.run(list_groups(core)):
+            if leads_to(listed.group_id, source_id):
+                offsets = await self._target.run(committed_offsets(core, listed.group_id))
+                check_opposite(listed.group_id, (topic for topic, _ in offsets), targets)
 
     async def run(self) -> None:
         """Copy until `stop` is called. Raise the error that no retry can mend."""
@@ -148,12 +179,12 @@ class Mirror:
         if batch.topic in self.stopped:
             return
         try:
-            batches = outgoing(batch)
+            batches = outgoing(batch, self._edit)
         except CorruptBatch as error:
             self._stop_topic(batch.topic, f"a batch at offset {batch.first} cannot be decoded: {error}")
             return
         taken = progress.take(batch.first, batch.offset + 1, len(batches))
-        key = self.settings.prefix + batch.topic, batch.partition
+        key = self._target_of((batch.topic, batch.partition))
         for copy in batches:
             count, size = copy.record_count, len(copy.data)
 
@@ -163,6 +194,10 @@ class Mirror:
                 self._copied_bytes += size
 
             self._outlet.send(key, copy, acknowledge)
+
+    def _target_of(self, key: Partition) -> Partition:
+        """Return the target's partition of one of the source."""
+        return self.settings.prefix + key[0], key[1]
 
     def _answered(self) -> None:
         self._change.set()
@@ -178,7 +213,7 @@ class Mirror:
             self._stop_topic(
                 gap.key[0],
                 f"partition {gap.key[1]} was to go on at offset {gap.offset}: {gap.reason}; "
-                "records are lost; --skip-lost goes on at the first offset that is there",
+                "--skip-lost goes on at the first offset that is there",
             )
         for (name, number), error in self._outlet.take_stopped():
             topic = name.removeprefix(self.settings.prefix)
@@ -199,7 +234,7 @@ class Mirror:
         if change.kind == REVOKED:
             with suppress(ClientError):
                 await self._hand_over(change.partitions)
-        self._outlet.drop((self.settings.prefix + topic, number) for topic, number in change.partitions)
+        self._outlet.drop(map(self._target_of, change.partitions))
         for key in change.partitions:
             self._progress.pop(key, None)
 
@@ -209,17 +244,24 @@ class Mirror:
         topics = await self._patiently(lambda: self._follow({topic for topic, _ in wanted}))
         ids = {topic.name: topic.id for topic in topics}
         stored = await self._patiently(lambda: engine.offsets.settled(wanted))
+        firsts: dict[Partition, CommittedOffset] = {}
+        copied = await self._patiently(lambda: self._checkpoints.read(map(self._target_of, wanted)))
         for key in wanted:
-            committed = stored.get(key, CommittedOffset(-1))
-            progress = self._progress[key] = PartitionProgress(ids.get(key[0]), committed.metadata)
+            committed, checkpoint = stored.get(key, NONE), copied.get(self._target_of(key), NONE)
+            progress = PartitionProgress(ids.get(key[0]), committed.metadata, checkpoint.metadata)
+            self._progress[key] = progress
             if progress.is_recreated and self.settings.skip_lost:
-                await engine.seek_to(Earliest(), [key])
+                await self._patiently(lambda: engine.seek_to(Earliest(), [key]))  # noqa: B023
             elif progress.is_recreated:
                 self._stop_topic(key[0], "it was made again at the source; --skip-lost copies the new one too")
             elif committed.offset >= 0:
                 progress.committed(committed.offset)
             if key[0] in self.stopped:
                 engine.core.pause([key])
+            elif progress.is_recreated or not checkpoint.metadata:
+                firsts[self._target_of(key)] = progress.first_commit(committed.offset)
+        if firsts:
+            await self._patiently(lambda: self._checkpoints.write(firsts))
 
     async def _hand_over(self, partitions: Iterable[Partition]) -> None:
         """Wait for the target's acknowledgements, and commit."""
@@ -275,6 +317,7 @@ class Mirror:
                 offsets[key] = committed
         if offsets:
             await self._opened.offsets.commit(offsets)
+            await self._checkpoints.write({self._target_of(key): offset for key, offset in offsets.items()})
             for key, committed in offsets.items():
                 if key in self._progress:
                     self._progress[key].committed(committed.offset)

@@ -7,6 +7,7 @@ from broker.client.core import TopicInfo
 from broker.client.errors import ClientError
 
 GROUP_PREFIX = "flakelog-mirror."
+COPY_PREFIX = "flakelog-mirror-copy."
 INTERNAL_PREFIX = "__"  # Kafka's internal topics, such as __consumer_offsets
 
 
@@ -19,14 +20,19 @@ def mirror_group(name: str, target_cluster_id: str) -> str:
     return f"{GROUP_PREFIX}{name}.{target_cluster_id}"
 
 
+def copy_group(name: str, source_cluster_id: str) -> str:
+    """Return the group under which a mirror keeps its progress at its target, where it has no members."""
+    return f"{COPY_PREFIX}{name}.{source_cluster_id}"
+
+
 def is_mirror_group(group_id: str) -> bool:
-    """Return True for the group of any mirror."""
-    return group_id.startswith(GROUP_PREFIX)
+    """Return True for the groups of any mirror."""
+    return group_id.startswith((GROUP_PREFIX, COPY_PREFIX))
 
 
 def leads_to(group_id: str, cluster_id: str) -> bool:
     """Return True for the group of a mirror whose target is this cluster."""
-    return is_mirror_group(group_id) and group_id.rpartition(".")[2] == cluster_id
+    return group_id.startswith(GROUP_PREFIX) and group_id.rpartition(".")[2] == cluster_id
 
 
 def topics_to_copy(topics: Iterable[TopicInfo], pattern: Pattern[str]) -> list[str]:
@@ -36,6 +42,19 @@ def topics_to_copy(topics: Iterable[TopicInfo], pattern: Pattern[str]) -> list[s
         for topic in topics
         if pattern.fullmatch(topic.name) and not topic.is_internal and not topic.name.startswith(INTERNAL_PREFIX)
     )
+
+
+def check_opposite(group_id: str, copied_back: Iterable[str], targets: Iterable[str]) -> None:
+    """Raise MirrorRefused if a mirror in the opposite direction copies topics that this one writes to.
+
+    `copied_back` are the topics that its group, `group_id`, reads at the target.
+    """
+    common = sorted({*copied_back} & {*targets})
+    if common:
+        raise MirrorRefused(
+            f"the mirror in the opposite direction with the group {group_id} copies {', '.join(common[:10])} back, so "
+            "records would go round without end; give both mirrors --two-way, or other topics"
+        )
 
 
 def check_targets(sources: Mapping[str, tuple[str, Iterable[str]]]) -> None:

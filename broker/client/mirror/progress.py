@@ -35,9 +35,9 @@ class TakenBatch:
 class PartitionProgress:
     """The progress of one partition of the source."""
 
-    def __init__(self, topic_id: UUID | None, metadata: str = "") -> None:
-        """Go on from the metadata of the last commit. A topic with another id begins without pairs."""
-        stored_id, pairs = _decoded(metadata)
+    def __init__(self, topic_id: UUID | None, *metadata: str) -> None:
+        """Go on from the metadata of the last commit, and of older ones. A topic with another id has no pairs yet."""
+        stored_id, pairs = next(filter(any, map(_decoded, metadata)), (None, []))
         self.is_recreated = stored_id is not None and topic_id is not None and stored_id != str(topic_id)
         """True if the commit is of another topic, which had the same name."""
         self.pairs = OffsetPairs(() if self.is_recreated else pairs)
@@ -86,6 +86,10 @@ class PartitionProgress:
         if self._position is None or self._position == self._committed:
             return None
         return CommittedOffset(self._position, metadata=_encoded(self._topic_id, self.pairs))
+
+    def first_commit(self, offset: int) -> CommittedOffset:
+        """Return a commit of `offset` before anything is copied: it has the topic's id."""
+        return CommittedOffset(max(0, offset), metadata=_encoded(self._topic_id, self.pairs))
 
     def committed(self, offset: int) -> None:
         """The source has taken a commit."""

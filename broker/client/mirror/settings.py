@@ -27,6 +27,10 @@ class MirrorSettings:
     """A name of this process that survives a restart: then it has its partitions again at once (KIP-345)."""
     skip_lost: bool = False
     """Go on after records that the source lost before they were copied, and with a topic that was made again."""
+    source_id: bool = False
+    """Keep the source's id of each record as a header."""
+    two_way: bool = False
+    """Copy no record into a cluster where it has been, and add a header that says so."""
     session_ms: int = 10_000
     """The mirrors of one name share out the partitions of one that was killed so long after its end."""
     commit_ms: int = 1_000

@@ -35,10 +35,10 @@ def target_client(target):
 def mirror_of(source, target, name, tmp_path):
     """Return a function that makes a mirror of topics, under the test's name."""
 
-    def make(topics, *options, source=source, target=target):
+    def make(topics, *options, source=source, target=target, log="mirror.log"):
         servers = source.bootstrap_servers, target.bootstrap_servers
         return MirrorProcess(
-            *servers, "--topics", topics, "--name", name, *options, output=tmp_path / "mirror.log"
+            *servers, "--topics", topics, "--name", name, *options, output=tmp_path / log
         )
 
     return make

@@ -1,15 +1,18 @@
 """`flakelog mirror` between two brokers: what it copies, what it leaves out, and how it goes on after a kill."""
 
 import json
+import time
 
 from broker.client.config_admin import TOPIC, Resource, describe_configs
 from broker.client.group_requests import fetch_offsets, find_coordinator
 from broker.client.producer import Producer
 from broker.client.topic_admin import add_partitions
+from flakelog.operations.groups import list_groups
+from flakelog.operations.topics import delete_records
 from tests.compat.mirror.mirror_process import end_of, has_all, records_of
 from tests.patience import until
 
-TIME_MS = 1_700_000_000_000
+TIME_MS = time.time_ns() // 1_000_000  # now, so that the retention keeps all records
 
 
 def send(servers, topic, values, **options):
@@ -79,8 +82,6 @@ def test_a_mirror_that_is_killed_goes_on_and_loses_nothing(
 
 
 def mirror_group(client, topic):
-    from flakelog.operations.groups import list_groups
-
     return next(group.group_id for group in list_groups(client) if f".{topic}." in group.group_id)
 
 
@@ -105,3 +106,82 @@ def test_a_cluster_is_not_copied_onto_itself(source, mirror_of):
     mirror = mirror_of(".*", source=source, target=source)
     mirror.start()
     assert mirror.wait() == 1 and "are one cluster" in mirror.log and "give --prefix" in mirror.log
+
+
+def test_the_sources_ids_are_kept_as_headers(source, source_client, target_client, mirror_of, topic):
+    source_client.create_topic(topic, 1)
+    send(source.bootstrap_servers, topic, range(50), compression="zstd")
+    with mirror_of(topic, "--source-id"):
+        has_all(target_client, topic, 50)
+    ids = [record.id for record in source_client.fetch(topic, 0, 0)[0]]
+    copies = target_client.fetch(topic, 0, 0)[0]
+    assert [dict(copy.headers)["flakelog-source-id"] for copy in copies] == [b"%d" % id for id in ids]
+    assert {copy.codec for copy in copies} == {4} and dict(copies[7].headers)["h"] == b"7"
+
+
+def test_two_mirrors_in_opposite_directions_copy_each_record_once(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    for client, servers in ((source_client, source), (target_client, target)):
+        client.create_topic(topic, 1)
+        send(servers.bootstrap_servers, topic, range(20))
+    with mirror_of(topic, "--two-way"), mirror_of(topic, "--two-way", source=target, target=source, log="back.log"):
+        has_all(target_client, topic, 40)
+        has_all(source_client, topic, 40)
+        send(source.bootstrap_servers, topic, [20])  # behind the copies, so all of them have been looked at
+        send(target.bootstrap_servers, topic, [20])
+        has_all(target_client, topic, 42)
+        has_all(source_client, topic, 42)
+    assert end_of(source_client, topic) == end_of(target_client, topic) == 42
+
+
+def test_a_mirror_is_refused_that_would_send_records_round_without_end(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 1)
+    send(source.bootstrap_servers, topic, range(20))
+    with mirror_of(topic):
+        has_all(target_client, topic, 20)
+    back = mirror_of(topic, source=target, target=source, log="back.log")
+    back.start()
+    assert back.wait() == 1 and f"copies {topic} back" in back.log and "--two-way" in back.log
+
+
+def test_a_topic_that_is_made_again_is_stopped_by_name_until_its_loss_is_accepted(
+    source, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 1)
+    send(source.bootstrap_servers, topic, range(20))
+    with mirror_of(topic) as mirror:
+        has_all(target_client, topic, 20)
+        make_again(source_client, source, topic)
+        until(lambda: f"topic {topic} is no longer copied: " in mirror.log, "the stop")
+        assert "was deleted and made again" in mirror.log and "--skip-lost" in mirror.log
+    with mirror_of(topic, log="again.log") as mirror:
+        until(lambda: f"topic {topic} is no longer copied: it was made again" in mirror.log, "the stop")
+    assert end_of(target_client, topic) == 20
+    with mirror_of(topic, "--skip-lost"):
+        has_all(target_client, topic, 70)
+
+
+def make_again(client, broker, topic):
+    client.delete_topic(topic)
+    client.create_topic(topic, 1)
+    send(broker.bootstrap_servers, topic, range(50))
+
+
+def test_lost_records_stop_the_topic_by_name_until_the_loss_is_accepted(
+    source, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 1)
+    send(source.bootstrap_servers, topic, range(20))
+    with mirror_of(topic):
+        has_all(target_client, topic, 20)
+    send(source.bootstrap_servers, topic, range(20, 40))
+    delete_records(source_client, {(topic, 0): 30})
+    with mirror_of(topic, log="again.log") as mirror:
+        until(lambda: "partition 0 was to go on at offset 20" in mirror.log, "the stop")
+        assert "--skip-lost" in mirror.log
+    with mirror_of(topic, "--skip-lost"):
+        has_all(target_client, topic, 30)
+    assert [record.value for record in target_client.fetch(topic, 0, 20)[0]] == [b"%d" % n for n in range(30, 40)]
