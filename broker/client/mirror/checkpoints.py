@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from broker.client.address import Address
 from broker.client.asyncio import AsyncClient
-from broker.client.errors import BrokerError, CommitFailed, Unreachable
+from broker.client.errors import RETRIABLE, BrokerError, CommitFailed, Unreachable
 from broker.client.group_requests import (
     CommittedOffset,
     GroupIdentity,
@@ -19,6 +19,7 @@ from broker.wire.errors import ErrorCode
 
 RETRY_SECONDS = 0.2
 RETRIES_MAX = 25  # five seconds, for a coordinator that moves
+PASSING = RETRIABLE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT}
 
 
 class Checkpoints:
@@ -53,7 +54,7 @@ class Checkpoints:
                 failed = {key: code for key, code in codes.items() if code is not ErrorCode.NONE}
                 if not failed:
                     return
-                if not left:
+                if not left or not set(failed.values()) <= PASSING:
                     reasons = ", ".join(sorted({code.name for code in failed.values()}))
                     raise CommitFailed(f"group {self.group}: {named(failed)} not committed: {reasons}")
                 offsets = {key: offset for key, offset in offsets.items() if key in failed}

@@ -25,6 +25,7 @@ from broker.client.group_requests import CommittedOffset
 from broker.client.leaders import Partition
 from broker.client.mirror.checkpoints import Checkpoints
 from broker.client.mirror.figures import MirrorFigures, PartitionLag
+from broker.client.mirror.group_offsets import GroupOffsets
 from broker.client.mirror.names import (
     INTERNAL_PREFIX,
     MirrorRefused,
@@ -34,6 +35,7 @@ from broker.client.mirror.names import (
     mirror_group,
     topics_to_copy,
 )
+from broker.client.mirror.offset_pairs import OffsetPairs
 from broker.client.mirror.outlet import Outlet
 from broker.client.mirror.progress import PartitionProgress
 from broker.client.mirror.record_edit import record_edit
@@ -129,7 +131,13 @@ class Mirror:
 
     async def run(self) -> None:
         """Copy until `stop` is called. Raise the error that no retry can mend."""
-        tasks = [asyncio.create_task(self._commit_by_time()), asyncio.create_task(self._refresh_by_time())]
+        groups = GroupOffsets(self._source, self._target, self._target_of)
+        work = (
+            self._commit_by_time(),
+            self._refresh_by_time(),
+            groups.follow_by_time(self.settings.groups_ms, self._pairs),
+        )
+        tasks = [asyncio.create_task(steps) for steps in work]
         try:
             await self._copy(self._opened)
         finally:
@@ -198,6 +206,9 @@ class Mirror:
     def _target_of(self, key: Partition) -> Partition:
         """Return the target's partition of one of the source."""
         return self.settings.prefix + key[0], key[1]
+
+    def _pairs(self) -> dict[Partition, OffsetPairs]:
+        return {key: progress.pairs for key, progress in self._progress.items() if key[0] not in self.stopped}
 
     def _answered(self) -> None:
         self._change.set()

@@ -36,5 +36,7 @@ class MirrorSettings:
     commit_ms: int = 1_000
     refresh_ms: int = 5_000
     """How often the mirror looks for new topics and partitions."""
+    groups_ms: int = 5_000
+    """How often the offsets of groups are translated."""
     queue_bytes_max: int = 64 << 20
     """Once so many bytes wait for the target, no more are read."""

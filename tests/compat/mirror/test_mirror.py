@@ -4,13 +4,16 @@ import json
 import time
 
 from broker.client.config_admin import TOPIC, Resource, describe_configs
+from broker.client.consumer import Consumer
 from broker.client.group_requests import fetch_offsets, find_coordinator
 from broker.client.producer import Producer
 from broker.client.topic_admin import add_partitions
+from flakelog.operations.groups import commit
+from flakelog.operations.groups import committed as offsets_of
 from flakelog.operations.groups import list_groups
 from flakelog.operations.topics import delete_records
 from tests.compat.mirror.mirror_process import end_of, has_all, records_of
-from tests.patience import until
+from tests.patience import MS, until
 
 TIME_MS = time.time_ns() // 1_000_000  # now, so that the retention keeps all records
 
@@ -185,3 +188,21 @@ def test_lost_records_stop_the_topic_by_name_until_the_loss_is_accepted(
     with mirror_of(topic, "--skip-lost"):
         has_all(target_client, topic, 30)
     assert [record.value for record in target_client.fetch(topic, 0, 20)[0]] == [b"%d" % n for n in range(30, 40)]
+
+
+def test_a_consumer_that_moves_to_the_target_misses_no_record(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 1)
+    for start in range(0, 60, 10):
+        send(source.bootstrap_servers, topic, range(start, start + 10))
+    delete_records(source_client, {(topic, 0): 10})  # so that offsets differ
+    group = f"{topic}-readers"
+    with mirror_of(topic):
+        has_all(target_client, topic, 50)
+        commit(source_client, group, {(topic, 0): 43})
+        translated = until(lambda: offsets_of(target_client, group), "the offset at the target")[topic, 0]
+    assert 0 < translated <= 33  # record 43 is at offset 33
+    with Consumer(target.bootstrap_servers, topic, group=group, timeout_ms=MS) as consumer:
+        values = [int(next(consumer).value) for _ in range(50 - translated)]
+    assert values == list(range(translated + 10, 60))
