@@ -455,7 +455,11 @@ def _deletion_answered(call: Call, request: StopReplicaRequest, response: Any) -
 
 
 def _disks_answered(call: Call, response: Any) -> DisksAnswered:
-    """Return the replicas of an order by whether a disk of the broker took them."""
+    """Return the replicas of an order by whether a disk of the broker took them.
+
+    A replica that is refused with STALE_CONTROLLER_EPOCH is taken too: its broker knows these epochs. The answer to the
+    same order was lost.
+    """
     request = call.request
     errors: list[tuple[TopicPartition, int]] = []
     kept: tuple[Replica, ...] = ()
@@ -478,9 +482,9 @@ def _disks_answered(call: Call, response: Any) -> DisksAnswered:
             for error in response.partition_errors
         )
 
-    def replicas(code: ErrorCode) -> tuple[Replica, ...]:
-        return tuple(Replica(partition, call.broker_id) for partition, error in errors if error == code)
+    def replicas(*codes: ErrorCode) -> tuple[Replica, ...]:
+        return tuple(Replica(partition, call.broker_id) for partition, error in errors if error in codes)
 
-    return DisksAnswered(
-        call.broker_id, call.broker_epoch, replicas(ErrorCode.KAFKA_STORAGE_ERROR), replicas(ErrorCode.NONE), kept
-    )
+    failed = replicas(ErrorCode.KAFKA_STORAGE_ERROR)
+    taken = replicas(ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+    return DisksAnswered(call.broker_id, call.broker_epoch, failed, taken, kept)

@@ -68,6 +68,24 @@ def test_replica_is_back_when_the_disk_takes_its_order():
     world.check_quiet()
 
 
+def test_replica_is_back_although_the_answer_to_its_order_was_lost():
+    """The broker answers the same order with 11 the next time, because it has taken it."""
+    world = started()
+    create(world, [(2, 3)])
+    fail_disk(world, 2, T0)
+    world.run(15_000)
+    order = [r for broker_id, r in world.calls if broker_id == 2 and isinstance(r, LeaderAndIsrRequest)][-1]
+    model = world.machines[2].model
+    model.failed_disks.clear()
+    (answer,) = model.handle(order).topics[0].partition_errors
+    assert answer.error_code == SchemaErrorCode.none and model.replicas[T0].leader == 3
+    (answer,) = model.handle(order).topics[0].partition_errors
+    assert answer.error_code == SchemaErrorCode.stale_controller_epoch
+    world.run(15_000)
+    assert not world.controller().controller.context.failed_disks
+    world.check_quiet()
+
+
 def test_orders_for_a_failed_disk_are_not_repeated_more_and_more_often():
     world = started()
     create(world, [(2, 3)])
