@@ -1,6 +1,11 @@
 """Planted faults: each takes one rule of replication out, and the world of several copies has to notice.
 
 test_cluster_faults.py plays seeds until one is noticed.
+
+Rule S2 is not among them, that a leader's epoch is on the disk before its first batch. Recovery learns the epochs of
+the batches that it keeps, and a log that has lost all batches of an epoch is a part of what the next leader has. Only
+an epoch that recovery would take for damage needs the file, 1,000 ahead of those it knows, and no history comes so far.
+tests/broker/log/test_epochs_begun.py has the tests that fail without it.
 """
 
 from dataclasses import replace
@@ -11,7 +16,6 @@ from broker.cluster import alter_partition, isr_members, leader_election, partit
 from broker.cluster.documents import Life
 from broker.log import copied_appender, leader_epochs
 from broker.log.copied_appender import CopyRefused
-from broker.log.epochs_begun import WriteEpochsBegun
 from broker.log.partition_log import PartitionLog
 from broker.membership.directory_life import DirectoryLife
 from broker.membership.followed_partitions import FollowedPartitions
@@ -229,11 +233,6 @@ def takes_answers_of_earlier_epochs(patch):
     patch.setattr(ReplicaFetcher, "unfollow", lambda replica_fetcher, topic, partition: None)
 
 
-def keeps_no_begun_epochs(patch):
-    """S2: a leader's epoch is not on the disk before its first batch."""
-    patch.setattr(WriteEpochsBegun, "run", lambda job: None)
-
-
 def forgets_copied_producers(patch):
     """A follower does not note the sequences of the producers whose batches it copies."""
 
@@ -349,7 +348,6 @@ FAULTS = (
     demands_equal_starts,
     counts_fetches_of_earlier_epochs,
     takes_answers_of_earlier_epochs,
-    keeps_no_begun_epochs,
     forgets_copied_producers,
     serves_what_is_not_committed,
     coordinates_before_the_replicas_have_it,
