@@ -209,18 +209,18 @@ class ReplicatedClusterWorld(ClusterWorld):
             self._safe.distrust(machine.id)
             if machine.process is not None:
                 self._powerless.add(machine.process)
-            if not self.is_durable:
-                self._lose_only_copies(machine)
+            self._lose_only_copies(machine)
         machine.cut_power(at_once=self.random.random() < 0.5)
 
     def _lose_only_copies(self, machine):
-        """Note that partitions of one copy may lack what they acknowledged."""
+        """Note that partitions of one copy may lack what they acknowledged; with durable acks, what readers saw."""
+        note = self.oracle.note_power_cut_of_all if self.is_durable else self.oracle.note_loss
         for partition, replicas in self.ensemble.image_of_states().items():
             if replicas == (machine.id,):
                 path, topic = state_path(partition), topic_path(partition.topic)
                 epoch = LeaderAndIsr.decode(path, self.ensemble.nodes[path]).leader_epoch
                 topic_id = Topic.decode(topic, self.ensemble.nodes[topic].data).topic_id
-                self.oracle.note_loss(topic_id, partition.partition, epoch + 1)
+                note(topic_id, partition.partition, epoch + 1)
 
     def _cut_power_of_all(self):
         for machine in self.machines.values():
