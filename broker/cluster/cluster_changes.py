@@ -194,6 +194,7 @@ class ClusterChanges:
             context.failed_disks.difference_update(back)
             context.replica_states.update((replica, ReplicaState.ONLINE) for replica in back)
             self.tell(replica.partition for replica in back)
+            yield from self._order(back)  # decisions since the order that was taken went to the others alone
             yield from self.partitions.bring_online()
         if lost:
             context.failed_disks.update(lost)

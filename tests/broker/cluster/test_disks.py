@@ -1,5 +1,7 @@
 """Disks that fail, and the nodes by which brokers notify the controller (facts 9 and 10)."""
 
+from dataclasses import replace
+
 from kio.schema.errors import ErrorCode as SchemaErrorCode
 
 from broker.cluster.documents import (
@@ -84,6 +86,23 @@ def test_replica_is_back_although_the_answer_to_its_order_was_lost():
     world.run(15_000)
     assert not world.controller().controller.context.failed_disks
     world.check_quiet()
+
+
+def test_replica_that_is_back_gets_the_decision_that_was_made_meanwhile():
+    """The decision went to the others alone, because the disk had not taken the order yet."""
+    world = started()
+    create(world, [(2, 3)])
+    fail_disk(world, 2, T0)
+    context, model = world.controller().controller.context, world.machines[2].model
+    model.failed_disks.clear()
+    world.calls.clear()
+    while not any(broker_id == 2 and isinstance(r, LeaderAndIsrRequest) for broker_id, r in world.calls):
+        world.run(1)
+    decided = replace(context.leadership[T0], leader_epoch=context.leadership[T0].leader_epoch + 1)
+    context.leadership[T0] = decided
+    world.ensemble.decided.add((T0, context.topic_ids["t"], decided.leader, decided.leader_epoch))
+    world.run(1_000)
+    assert not context.failed_disks and model.replicas[T0].leader_epoch == decided.leader_epoch
 
 
 def test_orders_for_a_failed_disk_are_not_repeated_more_and_more_often():
