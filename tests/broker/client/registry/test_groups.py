@@ -103,6 +103,13 @@ class TestRead:
         ]
         assert group.is_living  # whatever the consumer wrote, it is there
 
+    def test_a_partition_that_was_claimed_and_never_committed_has_no_offset(self, registry):
+        registry.commit(ORDERS_0, None)
+        registry.commit(ORDERS_1, 7)
+        assert registry.read().offsets == {ORDERS_1: 7} and registry.read().problems == ()
+        registry.move(registry.read(), {ORDERS_0: 1})
+        assert registry.read().offsets == {ORDERS_0: 1, ORDERS_1: 7}
+
     def test_a_group_was_touched_when_its_newest_node_was_written(self, registry):
         registry.ensemble.now_ms = 1_000
         registry.commit(ORDERS_0, 5)
