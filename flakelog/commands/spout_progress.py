@@ -9,7 +9,7 @@ import click
 
 from broker.client.offset_spec import Earliest, OffsetSpec
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import find_starts, move_options
+from flakelog.commands.start import find_starts, move_options, print_move
 from flakelog.commands.terminal import client_of, idgen_options, json_option, print_json, print_table, servers_option
 from flakelog.commands.waiting import greet, timeout_option
 
@@ -115,20 +115,16 @@ def move(
         documents = [stored.document for stored in listed if stored.document is not None]  # wanted ones are readable
         # All are looked up before the first is moved, so that an offset that one log does not have moves none.
         spans = find_starts(client, [(document.topic, document.partition) for document in documents], start)
-        rows = []
+        before, after = {}, {}
         for stored, document, span in zip(listed, documents, spans, strict=True):
-            rows.append((document.topic, document.partition, document.progress.offset, span.offset))
+            partition = document.topic, document.partition
+            before[partition], after[partition] = document.progress.offset, span.offset
             if execute:
                 try:
                     stored_progress.move(coordinator, stored, span.offset)
                 except BadVersion:
                     fail(f"{stored.path} was written meanwhile: stop the topology that uses it first")
-    names = ("topic", "partition", "before", "after")
-    if as_json:
-        for row in rows:
-            print_json(dict(zip(names, row, strict=True)))
-    else:
-        print_table([name.upper() for name in names], rows)
+    print_move(before, after, as_json)
     if not execute:
         click.echo("nothing is changed yet; --execute does it", err=True)
 
