@@ -88,6 +88,7 @@ SHELLS = {
     "broker/client/mirror/mirror.py",
     "broker/client/mirror/outlet.py",
     "broker/client/mirror/target_topics.py",
+    "broker/client/mirror/transactional_copy.py",
     "broker/client/twisted.py",
     "broker/client/producer.py",
     "broker/client/producer_outcomes.py",

@@ -29,7 +29,7 @@ of a transaction is asked for until its outcome is known. So `commit` returns on
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from broker.client.api_versions import (
     ADD_OFFSETS_TO_TXN,
@@ -105,10 +105,34 @@ class TransactionPhase(Enum):
     BROKEN = "broken"
 
 
+class ProducedBatch(Protocol):
+    """A batch that is encoded when its sequence number is known."""
+
+    @property
+    def record_count(self) -> int: ...
+
+    def sealed(self, producer_id: int, epoch: int, sequence: int, transactional: bool) -> bytearray: ...
+
+
 class _Batch(NamedTuple):
     records: Sequence[BatchRecord]
     timestamp_ms: int
     codec: Codec
+
+    @property
+    def record_count(self) -> int:
+        return len(self.records)
+
+    def sealed(self, producer_id: int, epoch: int, sequence: int, transactional: bool) -> bytearray:
+        return encode_batch(
+            self.records,
+            base_timestamp_ms=self.timestamp_ms,
+            codec=self.codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+        )
 
 
 class TransactionalProducer:
@@ -128,7 +152,9 @@ class TransactionalProducer:
         self._clear()
 
     def _clear(self) -> None:
-        self._batches: dict[Partition, deque[_Batch]] = {}
+        self._batches: dict[Partition, deque[ProducedBatch]] = {}
+        self.base_offsets: dict[Partition, list[int]] = {}
+        """Of the batches of the transaction that are in the log; -1 if the broker does not say it of a repeated one."""
         self._offsets: dict[GroupIdentity, dict[Partition, CommittedOffset]] = {}
         self._added: set[Partition] = set()
         self._added_groups: set[str] = set()
@@ -146,7 +172,12 @@ class TransactionalProducer:
     ) -> None:
         """Add a batch of records; their offset deltas are 0, 1, 2, ... Raise ValueError if no transaction is open."""
         self._require(TransactionPhase.OPEN)
-        self._batches.setdefault((topic, partition), deque()).append(_Batch(tuple(records), timestamp_ms, codec))
+        self.add_batch(topic, partition, _Batch(tuple(records), timestamp_ms, codec))
+
+    def add_batch(self, topic: str, partition: int, batch: ProducedBatch) -> None:
+        """Add a batch that exists already. Raise ValueError if no transaction is open."""
+        self._require(TransactionPhase.OPEN)
+        self._batches.setdefault((topic, partition), deque()).append(batch)
 
     def add_offsets(self, identity: GroupIdentity, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Add positions, to be committed for the group with the transaction. Raise ValueError if none is open."""
@@ -300,16 +331,8 @@ class TransactionalProducer:
             codes |= {f"{result.topic}-{result.partition}": self._produced(result) for result in results}
         _check_all(codes)
 
-    def _encoded(self, partition: Partition, batch: _Batch) -> bytearray:
-        return encode_batch(
-            batch.records,
-            base_timestamp_ms=batch.timestamp_ms,
-            codec=batch.codec,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            base_sequence=self._sequences.get(partition, 0),
-            transactional=True,
-        )
+    def _encoded(self, partition: Partition, batch: ProducedBatch) -> bytearray:
+        return batch.sealed(self.producer_id, self.epoch, self._sequences.get(partition, 0), True)
 
     def _produced(self, result: PartitionResult) -> int:
         """Drop a batch that is in the log. Return the error code of one that is not."""
@@ -319,7 +342,8 @@ class TransactionalProducer:
             return ErrorCode.TRANSACTION_ABORTABLE if code == ErrorCode.INVALID_PRODUCER_EPOCH else code
         partition = str(result.topic), result.partition
         batch = self._batches[partition].popleft()
-        self._sequences[partition] = (self._sequences.get(partition, 0) + len(batch.records)) % SEQUENCES
+        self._sequences[partition] = (self._sequences.get(partition, 0) + batch.record_count) % SEQUENCES
+        self.base_offsets.setdefault(partition, []).append(result.base_offset)
         if not self._batches[partition]:
             del self._batches[partition]
         return ErrorCode.NONE

@@ -61,6 +61,11 @@ class TopicPattern(click.ParamType[re.Pattern[str]]):
     help="A name of this process that survives a restart. Then a mirror that was killed goes on at once when it is "
     "started again; else after 10 s.",
 )
+@click.option(
+    "--exactly-once",
+    is_flag=True,
+    help="Copy in transactions of the target: readers of committed records see no record twice, whatever is killed.",
+)
 @click.option("--source-id", is_flag=True, help="Keep the source's id of a record as the header flakelog-source-id.")
 @click.option(
     "--two-way",

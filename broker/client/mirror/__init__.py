@@ -32,4 +32,7 @@ Decisions:
    MirrorMaker 2. There are at most 64 pairs. They lie the closer together, the nearer they are to the end of the log.
 5. **The mirror's group is named after the mirror and the target's cluster id**, so that a mirror finds the mirrors in
    the opposite direction by their groups.
+6. **Exactly once is a transactional id for each partition.** The group is at the source, so the target's coordinator
+   cannot fence a mirror that has lost a partition (KIP-447). The id does: the next owner fences the former one before
+   it reads where to go on. The sender is not used then: `transactional_copy` is a shell of its own.
 """

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from broker.client.asyncio import AsyncClient
@@ -19,7 +20,7 @@ from broker.client.consumer_core import ConsumerCore
 from broker.client.consumer_engine import ASSIGNED, REVOKED, ConsumerEngine, Rebalance
 from broker.client.consumer_offsets import passes
 from broker.client.core import TopicInfo
-from broker.client.errors import BrokerError, ClientError, CommitFailed, Unreachable
+from broker.client.errors import BrokerError, ClientError, CommitFailed, MustAbort, ProducerFenced, Unreachable
 from broker.client.group_admin import committed_offsets, list_groups
 from broker.client.group_requests import CommittedOffset
 from broker.client.leaders import Partition
@@ -42,6 +43,7 @@ from broker.client.mirror.record_edit import record_edit
 from broker.client.mirror.settings import MirrorSettings
 from broker.client.mirror.source_batch import BatchReader, RecordEdit, SourceBatch, handed, outgoing
 from broker.client.mirror.target_topics import TargetTopics
+from broker.client.mirror.transactional_copy import TransactionalCopy
 from broker.client.offset_spec import Earliest
 from broker.client.subscription import subscription
 from broker.record.batch import CorruptBatch
@@ -76,6 +78,9 @@ class Mirror:
         self._progress: dict[Partition, PartitionProgress] = {}
         self._engine: ConsumerEngine | None = None
         self._edit: RecordEdit | None = None
+        self._transactions = AsyncClient("", core=self._target.core)
+        self._copies: dict[Partition, TransactionalCopy] = {}  # with exactly_once
+        self._failed: set[Partition] = set()
         self._change = asyncio.Event()
         self._is_stopping = False
         self._copied_bytes = 0
@@ -156,9 +161,11 @@ class Mirror:
         with suppress(ClientError):
             await self._hand_over(self._progress)
         await self._outlet.close()
+        for copy in self._copies.values():
+            await copy.close()
         with suppress(ClientError):
             await engine.close()
-        for client in (self._outlet.client, self._source, self._target):
+        for client in (self._outlet.client, self._transactions, self._source, self._target):
             client.close()
 
     @property
@@ -176,32 +183,43 @@ class Mirror:
                 await engine.settle(step)
                 continue
             self._look_after(engine)
-            if self._outlet.sender.queued_bytes >= self.settings.queue_bytes_max:
+            failed = [key for key in sorted(self._failed) if key in engine.core.owned]
+            if failed:
+                await asyncio.sleep(RETRY_SECONDS)
+                self._failed.clear()
+                await self._take_over(engine, failed)
+                continue
+            if self._queued_bytes >= self.settings.queue_bytes_max:
                 await self._wait_for_answer()
             elif step:
                 for batch in handed(engine.core, BATCHES_MAX):
                     self._send(batch)
 
+    @property
+    def _queued_bytes(self) -> int:
+        return self._outlet.sender.queued_bytes + sum(copy.queued_bytes for copy in self._copies.values())
+
     def _send(self, batch: SourceBatch) -> None:
-        progress = self._progress[batch.topic, batch.partition]
-        if batch.topic in self.stopped:
+        key = batch.topic, batch.partition
+        if batch.topic in self.stopped or key in self._failed:
             return
+        progress = self._progress[key]
         try:
             batches = outgoing(batch, self._edit)
         except CorruptBatch as error:
             self._stop_topic(batch.topic, f"a batch at offset {batch.first} cannot be decoded: {error}")
             return
         taken = progress.take(batch.first, batch.offset + 1, len(batches))
-        key = self._target_of((batch.topic, batch.partition))
-        for copy in batches:
-            count, size = copy.record_count, len(copy.data)
+        if key in self._copies:
+            self._copies[key].put(taken, batches)
+            return
+        for outgoing_batch in batches:
+            count, size = outgoing_batch.record_count, len(outgoing_batch.data)
 
             def acknowledge(offset: int | None, count: int = count, size: int = size) -> None:
-                progress.acknowledged(taken, offset, count)
-                self._copied_records += count
-                self._copied_bytes += size
+                progress.acknowledged(taken, offset, count, size)
 
-            self._outlet.send(key, copy, acknowledge)
+            self._outlet.send(self._target_of(key), outgoing_batch, acknowledge)
 
     def _target_of(self, key: Partition) -> Partition:
         """Return the target's partition of one of the source."""
@@ -247,7 +265,17 @@ class Mirror:
                 await self._hand_over(change.partitions)
         self._outlet.drop(map(self._target_of, change.partitions))
         for key in change.partitions:
-            self._progress.pop(key, None)
+            self._let_go(key)
+            self._failed.discard(key)
+            if key in self._copies:
+                await self._copies.pop(key).close()
+
+    def _let_go(self, key: Partition) -> None:
+        """Forget the progress of a partition, but for what it copied."""
+        progress = self._progress.pop(key, None)
+        if progress is not None:
+            self._copied_records += progress.copied_records
+            self._copied_bytes += progress.copied_bytes
 
     async def _take_over(self, engine: ConsumerEngine, partitions: Iterable[Partition]) -> None:
         """Prepare the partitions that the group has given to this mirror."""
@@ -256,11 +284,19 @@ class Mirror:
         ids = {topic.name: topic.id for topic in topics}
         stored = await self._patiently(lambda: engine.offsets.settled(wanted))
         firsts: dict[Partition, CommittedOffset] = {}
+        if self.settings.exactly_once:
+            await self._fence(wanted)
         copied = await self._patiently(lambda: self._checkpoints.read(map(self._target_of, wanted)))
         for key in wanted:
             committed, checkpoint = stored.get(key, NONE), copied.get(self._target_of(key), NONE)
+            if self.settings.exactly_once:
+                committed = checkpoint
             progress = PartitionProgress(ids.get(key[0]), committed.metadata, checkpoint.metadata)
+            self._let_go(key)
             self._progress[key] = progress
+            if key in self._copies:
+                await self._seek_to_checkpoint(engine, key, checkpoint)
+                self._copies[key].begin(progress)
             if progress.is_recreated and self.settings.skip_lost:
                 await self._patiently(lambda: engine.seek_to(Earliest(), [key]))  # noqa: B023
             elif progress.is_recreated:
@@ -269,10 +305,40 @@ class Mirror:
                 progress.committed(committed.offset)
             if key[0] in self.stopped:
                 engine.core.pause([key])
-            elif progress.is_recreated or not checkpoint.metadata:
+            elif not self.settings.exactly_once and (progress.is_recreated or not checkpoint.metadata):
                 firsts[self._target_of(key)] = progress.first_commit(committed.offset)
         if firsts:
             await self._patiently(lambda: self._checkpoints.write(firsts))
+
+    async def _fence(self, keys: Iterable[Partition]) -> None:
+        """Let no other mirror copy these partitions any more."""
+        group = self._checkpoints.group
+        for key in keys:
+            if key in self._copies:
+                await self._copies.pop(key).close()
+            topic, number = self._target_of(key)
+            copy = TransactionalCopy(
+                self._transactions, f"{group}.{topic}-{number}", group, (topic, number), self._answered,
+                partial(self._copy_failed, key),
+            )  # fmt: skip
+            await self._patiently(copy.open)
+            self._copies[key] = copy
+
+    async def _seek_to_checkpoint(self, engine: ConsumerEngine, key: Partition, checkpoint: CommittedOffset) -> None:
+        """Go on where the target's transactions ended, which counts more than what the source knows."""
+        if checkpoint.offset >= 0:
+            await engine.seek(key, checkpoint.offset)
+        else:
+            await self._patiently(lambda: engine.seek_to(Earliest(), [key]))
+
+    def _copy_failed(self, key: Partition, error: ClientError) -> None:
+        """A transaction of a partition failed: open it anew in the next turn, or stop its topic."""
+        if isinstance(error, (MustAbort, ProducerFenced)):
+            _log.warning("%s-%d: %s; it is opened anew", *key, error)
+            self._failed.add(key)
+        else:
+            self._stop_topic(key[0], f"the target refuses a transaction of partition {key[1]}: {error}")
+        self._change.set()
 
     async def _hand_over(self, partitions: Iterable[Partition]) -> None:
         """Wait for the target's acknowledgements, and commit."""
@@ -328,7 +394,8 @@ class Mirror:
                 offsets[key] = committed
         if offsets:
             await self._opened.offsets.commit(offsets)
-            await self._checkpoints.write({self._target_of(key): offset for key, offset in offsets.items()})
+            if not self.settings.exactly_once:
+                await self._checkpoints.write({self._target_of(key): offset for key, offset in offsets.items()})
             for key, committed in offsets.items():
                 if key in self._progress:
                     self._progress[key].committed(committed.offset)
@@ -354,6 +421,6 @@ class Mirror:
             if key in self._progress
         }
         seconds = time.monotonic() - self._since
-        return MirrorFigures(
-            seconds, self._copied_records, self._copied_bytes, partitions, dict(self.stopped)
-        )
+        records = self._copied_records + sum(progress.copied_records for progress in self._progress.values())
+        size = self._copied_bytes + sum(progress.copied_bytes for progress in self._progress.values())
+        return MirrorFigures(seconds, records, size, partitions, dict(self.stopped))

@@ -41,7 +41,7 @@ class PartitionProgress:
         self.is_recreated = stored_id is not None and topic_id is not None and stored_id != str(topic_id)
         """True if the commit is of another topic, which had the same name."""
         self.pairs = OffsetPairs(() if self.is_recreated else pairs)
-        self.copied_records = 0
+        self.copied_records = self.copied_bytes = 0
         self.target_end: int | None = None
         """The offset after the last record that the target has acknowledged."""
         self._topic_id = topic_id
@@ -72,10 +72,11 @@ class PartitionProgress:
         if last is None or following > last:
             self.take(following, following, 0)
 
-    def acknowledged(self, taken: TakenBatch, target: int | None, records: int) -> None:
+    def acknowledged(self, taken: TakenBatch, target: int | None, records: int, size: int = 0) -> None:
         """The target has a batch, from its offset `target` on; None if it only says that it had the batch before."""
         taken.unacknowledged -= 1
         self.copied_records += records
+        self.copied_bytes += size
         if target is not None:
             taken.target = target if taken.target is None else min(target, taken.target)
             taken.target_next = max(target + records, taken.target_next or 0)

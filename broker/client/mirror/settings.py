@@ -31,6 +31,8 @@ class MirrorSettings:
     """Keep the source's id of each record as a header."""
     two_way: bool = False
     """Copy no record into a cluster where it has been, and add a header that says so."""
+    exactly_once: bool = False
+    """Copy in transactions of the target, with the source's offsets in them."""
     session_ms: int = 10_000
     """The mirrors of one name share out the partitions of one that was killed so long after its end."""
     commit_ms: int = 1_000

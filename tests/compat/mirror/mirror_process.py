@@ -7,6 +7,7 @@ from itertools import islice
 
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
+from broker.client.core import LATEST
 from tests.patience import MS, until
 
 
@@ -46,14 +47,20 @@ class MirrorProcess:
         return self._process.wait(MS / 1000)
 
     @property
+    def lag_is_zero(self):
+        """True if the last line of figures has copied records, and nothing is behind."""
+        last = self.log.splitlines()[-1]
+        return last.endswith(", 0 behind") and ": 0 records" not in last
+
+    @property
     def log(self):
         return self._output.read_text()
 
 
 def end_of(client, topic):
     """Return the number of offsets of a topic, 0 if it does not exist."""
-    found = [info for info in client.topics() if info.name == topic]
-    return sum(client.find_offset(topic, number, -1) for info in found for number in range(info.partitions))
+    keys = [(topic, number) for info in client.topics() if info.name == topic for number in range(info.partitions)]
+    return sum(client.retry(lambda: client.core.list_offsets(keys, LATEST)).values())
 
 
 def has_all(client, topic, number):

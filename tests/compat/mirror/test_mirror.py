@@ -206,3 +206,31 @@ def test_a_consumer_that_moves_to_the_target_misses_no_record(
     with Consumer(target.bootstrap_servers, topic, group=group, timeout_ms=MS) as consumer:
         values = [int(next(consumer).value) for _ in range(50 - translated)]
     assert values == list(range(translated + 10, 60))
+
+
+def test_exactly_once_copies_no_record_twice_after_kills(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 2)
+    mirror = mirror_of(topic, "--exactly-once", "--instance", "first")
+    for start in range(0, 9_000, 3_000):
+        send(source.bootstrap_servers, topic, range(start, start + 3_000))
+        mirror.start()
+        has_all(target_client, topic, end_of(target_client, topic) + 1)
+        mirror.kill()
+    with mirror:
+        until(lambda: committed(source_client, mirror_group(source_client, topic), topic) == 9_000, "the last commit")
+    wanted = records_of(source.bootstrap_servers, topic, 9_000)
+    assert records_of(target.bootstrap_servers, topic, 9_000) == wanted
+    assert committed_records(target_client, topic) == 9_000
+
+
+def committed_records(client, topic):
+    """Return the number of committed records of a topic."""
+    number = 0
+    for partition in range(client.topic(topic).partitions):
+        offset, end = 0, client.find_offset(topic, partition, -1)
+        while offset < end:
+            records, offset = client.fetch(topic, partition, offset, committed=True)
+            number += len(records)
+    return number

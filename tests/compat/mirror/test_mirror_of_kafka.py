@@ -1,0 +1,81 @@
+"""A mirror between Flakelog and Apache Kafka 4.3, in both directions, and one that is killed 20 times."""
+
+import random
+from itertools import count
+
+import pytest
+
+from broker.client.blocking import Client
+from broker.client.producer import Producer
+from tests.compat.mirror.mirror_process import MirrorProcess, end_of, has_all, records_of
+from tests.patience import until
+
+pytestmark = pytest.mark.soak
+RECORDS = 2_000
+
+
+@pytest.fixture
+def kafka_client(kafka):
+    with Client(kafka) as client:
+        yield client
+
+
+def fill(servers, topic):
+    """Send committed and aborted transactions, with each codec."""
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        with Producer(servers, compression=codec, transactional_id=f"{topic}-{codec}") as producer:
+            for is_committed in (True, False, True):
+                producer.begin()
+                for number in range(RECORDS // 10):
+                    value = f"{codec} {number} {is_committed}"
+                    producer.send(topic, value, str(number), headers={"h": value})
+                producer.flush()  # so that an abort has something to abort
+                producer.commit() if is_committed else producer.abort()
+
+
+@pytest.mark.parametrize("options", ((), ("--two-way", "--source-id")), ids=("whole", "edited"))
+@pytest.mark.parametrize("direction", ("to Kafka", "from Kafka"))
+def test_records_go_between_flakelog_and_apache_kafka(
+    kafka, kafka_client, source, source_client, topic, tmp_path, direction, options
+):
+    ours, theirs = (source.bootstrap_servers, source_client), (kafka, kafka_client)
+    (origin, origin_client), (copy, copy_client) = (ours, theirs) if direction == "to Kafka" else (theirs, ours)
+    origin_client.create_topic(topic, 3, {"retention.ms": "86400000"})
+    fill(origin, topic)
+    mirror = MirrorProcess(
+        origin, copy, "--topics", topic, "--name", topic, *options, output=tmp_path / "mirror.log"
+    )
+    with mirror:
+        has_all(copy_client, topic, RECORDS)
+    assert without_added(records_of(copy, topic, RECORDS)) == without_added(records_of(origin, topic, RECORDS))
+
+
+def without_added(partitions):
+    """Return records without the headers that a mirror adds."""
+    added = {"flakelog-clusters", "flakelog-source-id"}
+    return {
+        number: [(*record[:3], [header for header in record[3] if header[0] not in added]) for record in records]
+        for number, records in partitions.items()
+    }
+
+
+def test_a_mirror_that_is_killed_twenty_times_loses_nothing(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 4)
+    mirror, numbers, chance = mirror_of(topic, "--instance", "one"), count(), random.Random(34)
+    sent = 0
+    for _ in range(20):
+        with Producer(source.bootstrap_servers) as producer:
+            for number in (next(numbers) for _ in range(5_000)):
+                producer.send(topic, str(number), str(number))
+        sent += 5_000
+        mirror.start()
+        wanted = end_of(target_client, topic) + chance.randrange(1, 5_000)
+        until(lambda: end_of(target_client, topic) >= wanted, "some more records")  # noqa: B023
+        mirror.kill()
+    with mirror:
+        until(lambda: mirror.lag_is_zero, "the end of the copy")
+    copied = records_of(target.bootstrap_servers, topic, end_of(target_client, topic))
+    wanted = records_of(source.bootstrap_servers, topic, sent)
+    assert {number: list(dict.fromkeys(records)) for number, records in copied.items()} == wanted
