@@ -142,9 +142,11 @@ class Mirror:
             self._refresh_by_time(),
             groups.follow_by_time(self.settings.groups_ms, self._pairs),
         )
-        tasks = [asyncio.create_task(steps) for steps in work]
+        tasks = [asyncio.create_task(steps) for steps in (self._copy(self._opened), *work)]
         try:
-            await self._copy(self._opened)
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:  # the copy, after `stop`; or an error of any of them
+                task.result()
         finally:
             for task in tasks:
                 task.cancel()
