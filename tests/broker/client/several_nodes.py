@@ -31,9 +31,10 @@ def address(node):
 class Nodes:
     """Brokers 1 to 3, and a client's core. `leaders` maps a partition to its leader's number, or to NOBODY.
 
-    `epochs` maps a partition to its leader epoch, and `topic_ids` a topic to its id. A broker in `late` names the
-    leader and the epoch of `late` instead. `controllers` maps a broker to the controller that it names; the controller
-    is broker `controller`. `named` lists each epoch in a Fetch or ListOffsets as (node, epoch).
+    `epochs` maps a partition to its leader epoch, `replicas` to the brokers that have it, and `topic_ids` a topic to
+    its id. A broker in `late` names the leader and the epoch of `late` instead. `controllers` maps a broker to the
+    controller that it names; the controller is broker `controller`. `named` lists each epoch in a Fetch or ListOffsets
+    as (node, epoch).
     `ends` maps a partition to its log's end; the others end at 10. `errors` maps a partition to the code that all
     brokers answer. Brokers in `down` refuse connections. `asked` lists each request as (node, name), except ApiVersions
     requests that were answered.
@@ -43,6 +44,7 @@ class Nodes:
         self.core = ClientCore([BOOTSTRAP])
         self.leaders = dict(leaders)
         self.epochs, self.topic_ids, self.late, self.named = {}, {}, {}, []
+        self.replicas = {}
         self.ends = dict(ends)
         self.down = set()
         self.errors = {}
@@ -97,7 +99,8 @@ class Nodes:
     def partition(self, node, key, leader):
         leader, epoch = self.late.get(node, {}).get(key, (leader, self.epochs.get(key, -1)))
         code = ErrorCode.LEADER_NOT_AVAILABLE if leader == NOBODY else ErrorCode.NONE
-        return {"partition_index": key[1], "leader_id": leader, "leader_epoch": epoch, "error_code": code}
+        row = {"partition_index": key[1], "leader_id": leader, "leader_epoch": epoch, "error_code": code}
+        return row | {"replica_nodes": self.replicas.get(key, [])}
 
     def error(self, node, key, epoch):
         self.named.append((node, epoch))
