@@ -4,6 +4,7 @@
 one batch of operations. The state shows each partition's owner, and its offset with the version of the offset's node.
 """
 
+from dataclasses import replace
 from uuid import UUID
 
 from broker.client.connector.config import RegistryGroupConfig
@@ -19,10 +20,11 @@ from broker.client.connector.events import (
     Stopped,
     Trouble,
 )
+from broker.client.connector.group_view import topic_view
 from broker.client.connector.rebalance import RegistryConsumer
 from broker.client.connector.topic_filter import TopicFilter, TopicStreams
 from broker.client.registry.nodes import offset_path, owner_path
-from broker.cluster.documents import Assignment, Topic, TopicPartition, topic_path
+from broker.cluster.documents import TOPICS, Assignment, Topic, TopicPartition, topic_path
 from broker.now import Now
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import CoordinationError, Create, Delete, Get, Set
@@ -46,6 +48,7 @@ class RebalanceWorld:
         self.admin.execute(Create("/consumers"))
         self.consumers = {}
         self.held = {}
+        self.kept = []
         self.topics = 0
 
     # topics
@@ -66,13 +69,28 @@ class RebalanceWorld:
 
     # consumers
 
-    def do_start(self, name, white=None, black=None, **counts):
-        """Start a consumer: `t=2` is two streams of t; `white=web-.*` and `black=web-.*` are filters."""
+    def do_start(self, name, *flags, white=None, black=None, **counts):
+        """Start a consumer: `t=2` is two streams of t; `white=web-.*` and `black=web-.*` are filters.
+
+        With the flag `metadata` it sees topics only by `see`, which passes those of now, or the ones `keep` has kept.
+        """
         streams = TopicStreams({topic: int(count) for topic, count in counts.items()}) if counts else None
         if streams is None:
             streams = TopicStreams({}, TopicFilter(white or black, is_black_list=black is not None))
-        core = RegistryConsumer("g", name, streams, CONFIG)
+        core = RegistryConsumer("g", name, streams, CONFIG, sees_topics="metadata" in flags)
         self.consumers[name] = core, MemoryCoordinator(self.ensemble)
+
+    def do_keep(self):
+        """Keep the Metadata of now, as a broker that lags behind does."""
+        self.kept = self._metadata()
+
+    def do_see(self, name, *flags):
+        """Pass Metadata to a consumer: that of now, or what a broker that lags behind has `kept`."""
+        self.consumers[name][0].topics_seen(self.kept if "kept" in flags else self._metadata(), self.now)
+
+    def _metadata(self):
+        views = [topic_view(name, self.ensemble.nodes[topic_path(name)]) for name in self.ensemble.names(TOPICS)]
+        return [replace(view, czxid=None) for view in views]
 
     def do_run(self, *names):
         for _ in range(TURNS_MAX):

@@ -304,11 +304,13 @@ class RegistryConsumer:
             if state.must_look_again:
                 self._unsettled[topic] = self._now_ms if first_ms is None else first_ms
                 self._events.append(LookAgain(topic))
+            settled[topic] = state
+            if state.version is None:
+                continue
             earlier = self._known.get(topic)
             self._known[topic] = view.topics[topic]
             if state.is_made_again or (earlier is not None and is_another(earlier, view.topics[topic])):
                 self._events.append(MadeAgain(topic))
-            settled[topic] = state
         return settled
 
     def _to_release(
