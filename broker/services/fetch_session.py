@@ -162,7 +162,7 @@ class FetchSession:
             if partition is None:
                 self._partitions[requested.topic, requested.partition] = WantedPartition(requested)
             else:
-                partition.renew(requested)
+                partition.requested = requested
         for key in request.forgotten:
             self._partitions.pop(key, None)
 

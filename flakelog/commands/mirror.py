@@ -110,18 +110,21 @@ def mirror(
         raise click.UsageError("give --topics REGEX or --all")
     if prefixes and len(prefixes) != len(sources):
         raise click.UsageError(f"give one --prefix for each --from: {len(prefixes)} for {len(sources)}")
-    mirrors = [
-        Mirror(
-            MirrorSettings(
-                source=ClusterSettings(servers=source),
-                target=ClusterSettings(servers=target),
-                topics=EVERY_TOPIC if topics is None else topics,
-                prefix=prefix,
-                **options,
+    try:
+        mirrors = [
+            Mirror(
+                MirrorSettings(
+                    source=ClusterSettings(servers=source),
+                    target=ClusterSettings(servers=target),
+                    topics=EVERY_TOPIC if topics is None else topics,
+                    prefix=prefix,
+                    **options,
+                )
             )
-        )
-        for source, prefix in zip(sources, prefixes or [""] * len(sources), strict=True)
-    ]
+            for source, prefix in zip(sources, prefixes or [""] * len(sources), strict=True)
+        ]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     asyncio.run(_run(mirrors, every, as_json))
 

@@ -173,7 +173,9 @@ def test_the_controller_counts_what_concerns_the_whole_cluster(cluster):
 
 
 def test_a_partition_that_a_follower_has_stopped_to_copy_is_counted(cluster):
-    cluster.log(3, "flights").last_id = 1 << 62  # so that each batch of the leader has ids below the last one
     cluster.produce("flights", b"a", acks=1)
+    cluster.later(5_000)
+    cluster.log(3, "flights").last_id = 1 << 62  # so that each batch of the leader has ids below the last one
+    cluster.produce("flights", b"b", acks=1)
     cluster.later(5_000)
     assert shown(cluster, 3, "failed_partitions") == (1,) and shown(cluster, 2, "failed_partitions") == (0,)

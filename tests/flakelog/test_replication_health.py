@@ -88,11 +88,13 @@ def test_a_partition_without_a_leader_is_named_by_the_brokers_that_have_a_copy(c
 
 
 def test_a_partition_that_is_copied_no_more_is_named_with_the_reason(cluster):
-    cluster.log(3, "flights").last_id = 1 << 62  # so that each batch of the leader has ids below the last one
     cluster.produce("flights", b"a", acks=1)
     cluster.later(5_000)
+    cluster.log(3, "flights").last_id = 1 << 62  # so that each batch of the leader has ids below the last one
+    cluster.produce("flights", b"b", acks=1)
+    cluster.later(5_000)
     healthy, states = replication(cluster, 3)
-    assert not healthy and "the id of offset 0 is" in states["failed"]["flights-0"]
+    assert not healthy and "the id of offset 1 is" in states["failed"]["flights-0"]
     assert sentences(cluster, 3)[0].startswith("flights-0 is copied no more: ")
     assert replication(cluster, 2) == (True, {})
 
