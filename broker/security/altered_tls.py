@@ -1,0 +1,80 @@
+"""The TLS settings of a broker under those that are altered at run time (KIP-226), for all its listeners.
+
+An alteration that cannot work is refused before it is stored: a store that is not there, or a key that does not fit.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+from broker.security.handshakes import HandshakeFigures
+from broker.security.tls_config import TlsConfig, names_of_listener, tls_of
+from idgen.settings import InvalidSetting, from_properties
+
+
+class Listener(Protocol):
+    """A listener that speaks TLS."""
+
+    config: TlsConfig
+
+    @property
+    def expires_ms(self) -> int:
+        """When its certificates expire, in Unix ms."""
+
+    def check(self, config: TlsConfig) -> None:
+        """Raise InvalidSetting unless the listener can use these settings."""
+
+    def use(self, config: TlsConfig) -> None:
+        """Use these settings for new connections. Raise InvalidSetting, and keep the present ones."""
+
+
+class AlteredTls:
+    """The settings that a broker was started with, and those of its listeners, by name. `report` takes a line."""
+
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        listeners: Mapping[str, Listener],
+        report: Callable[[str], None],
+        handshakes: HandshakeFigures | None = None,
+    ) -> None:
+        self._given = given
+        self.listeners = listeners
+        self._report = report
+        self.handshakes = handshakes or HandshakeFigures()
+        self.config = from_properties(TlsConfig, given)
+        """The settings of listeners that have none of their own."""
+
+    def check(self, altered: Mapping[str, str]) -> None:
+        """Raise InvalidSetting unless all listeners can use the settings with these alterations."""
+        properties = {**self._given, **altered}
+        from_properties(TlsConfig, properties)
+        for name, listener in self.listeners.items():
+            config = tls_of(name, properties)
+            if config != listener.config:
+                self._named(name, properties, partial(listener.check, config))
+
+    def use(self, altered: Mapping[str, str]) -> None:
+        """Use the settings with these alterations. A listener that cannot use them keeps its own, and a line says why.
+        """
+        properties = {**self._given, **altered}
+        try:
+            self.config = from_properties(TlsConfig, properties)
+        except InvalidSetting as error:
+            self._report(f"altered TLS settings are not used: {error}")
+        for name, listener in self.listeners.items():
+            try:
+                config = tls_of(name, properties)
+                if config != listener.config:
+                    self._named(name, properties, partial(listener.use, config))
+            except InvalidSetting as error:
+                self._report(f"listener {name} keeps its TLS settings: {error}")
+
+    @staticmethod
+    def _named(listener: str, properties: Mapping[str, str], act: Callable[[], None]) -> None:
+        """Let an error name the setting as it was given."""
+        try:
+            act()
+        except InvalidSetting as error:
+            own = names_of_listener(listener, properties)
+            raise InvalidSetting(own.get(error.name, error.name), error.value, error.wanted) from None
