@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from broker.security.tls_config import REQUIRED, TlsConfig
 from coordination.access import an_ensemble
 from flakelog.listeners import (
     EVERYWHERE,
     PROTOCOLS,
+    SSL,
     Listener,
     is_local,
     parse_listeners,
@@ -249,6 +251,9 @@ class ServerConfig:
         if refused:
             raise InvalidSetting("listeners", self.listeners, refused)
         self._check_names([listener.name for listener in served])
+        if self.zookeeper_connect and served and self.inter_broker_listener in self.tls_listeners:
+            wanted = "brokers reach each other in PLAINTEXT: name such a listener, in a network you trust"
+            raise InvalidSetting("inter.broker.listener.name", self.inter_broker_listener, wanted)
         for listener in served:
             self._check_reachable(listener)
 
@@ -289,6 +294,12 @@ class ServerConfig:
         return [listener for listener in parse_listeners(self.listeners) if listener.name not in controllers]
 
     @property
+    def tls_listeners(self) -> list[str]:
+        """The names of the opened listeners that speak TLS."""
+        protocols = parse_protocols(self.listener_security_protocol_map)
+        return [listener.name for listener in self.broker_listeners if protocols[listener.name] == SSL]
+
+    @property
     def advertised(self) -> Mapping[str, Listener]:
         """The addresses in advertised.listeners, by listener name."""
         return {listener.name: listener for listener in parse_listeners(self.advertised_listeners or "")}
@@ -297,6 +308,14 @@ class ServerConfig:
     def open_listeners(self) -> list[Listener]:
         """The opened listeners that other machines may reach."""
         return [listener for listener in self.broker_listeners if not is_local(listener.host)]
+
+    def unproved_listeners(self, tls: Mapping[str, TlsConfig]) -> list[str]:
+        """Return the names of the listeners that other machines may reach without a certificate of their own.
+
+        `tls` has the settings of the listeners that speak TLS.
+        """
+        names = [listener.name for listener in self.open_listeners]
+        return [name for name in names if name not in tls or tls[name].client_auth != REQUIRED]
 
     @property
     def inter_broker_listener(self) -> str:

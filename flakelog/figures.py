@@ -16,6 +16,7 @@ from broker.log.disk_watch import DiskWatch
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics, TopicFigures
+from broker.security.altered_tls import AlteredTls
 from broker.services.context import BrokerServices
 from broker.services.group_lag import group_positions
 from broker.version import VERSION
@@ -72,6 +73,7 @@ def _broker(engine: Engine, now_ms: int, partitions_max: int) -> Iterator[Metric
     yield sample("flakelog_network_sent_bytes_total", metrics.bytes_sent)
     yield sample("flakelog_connections", engine.connections)
     yield sample("flakelog_connections_opened_total", metrics.connections_opened)
+    yield from _tls(services.tls)
     yield from _throttled(metrics)
     yield sample("flakelog_delayed_requests", len(services.purgatory))
     sessions = services.fetch_sessions
@@ -96,6 +98,16 @@ def _broker(engine: Engine, now_ms: int, partitions_max: int) -> Iterator[Metric
     _add(flushes, [], metrics.flushes)
     yield flushes
     yield sample("flakelog_log_flush_max_seconds", metrics.flushes.max_ns / NS_PER_SECOND)
+
+
+def _tls(tls: AlteredTls) -> Iterator[Metric]:
+    """Yield the figures of TLS; a server without it has no samples of listeners."""
+    handshakes = tls.handshakes
+    outcomes = [("succeeded", handshakes.succeeded), ("failed", handshakes.failed)]
+    yield sample("flakelog_tls_handshakes", handshakes.open)
+    yield samples("flakelog_tls_handshakes_total", (((outcome,), number) for outcome, number in outcomes))
+    expiries = (((name,), listener.expires_ms / 1_000) for name, listener in sorted(tls.listeners.items()))
+    yield samples("flakelog_tls_certificate_expiry_seconds", expiries)
 
 
 def _throttled(metrics: Metrics) -> Iterator[Metric]:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")
-SERVED = "PLAINTEXT"
+PLAINTEXT, SSL = "PLAINTEXT", "SSL"
+SERVED = (PLAINTEXT, SSL)
 LISTENERS = "listeners"
 EVERYWHERE = ("", "0.0.0.0", "::")  # hosts to listen on that clients cannot connect to
 LISTEN_BACKLOG = 1_024  # of ids and HTTP; with Twisted's 50, a burst of clients fills the queue and has to wait 1 s
@@ -59,10 +60,11 @@ def refusal(listeners: Iterable[Listener], protocols: dict[str, str]) -> str | N
         protocol = protocols.get(listener.name)
         if protocol is None:
             return (
-                f"listener.security.protocol.map does not say what {listener.name} speaks; add {listener.name}:{SERVED}"
+                f"listener.security.protocol.map does not say what {listener.name} speaks; add {listener.name}:{SSL}, "
+                f"or {PLAINTEXT} on a network you trust"
             )
-        if protocol != SERVED:
-            return f"{protocol} is not served; {SERVED}://host:port is, on a network you trust"
+        if protocol not in SERVED:
+            return f"{protocol} is not served; {SSL}://host:port is, and {PLAINTEXT} on a network you trust"
     return None
 
 

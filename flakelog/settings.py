@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.security.tls_config import LISTENER_PREFIX, TlsConfig, tls_of
 from broker.settings.config import BrokerConfig, ListenerLimits, default_name, is_secret
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
@@ -28,12 +29,12 @@ from spout.config import TopologyConfig
 from spout.multilang.config import StormConfig
 from spout.sink_config import SinkConfig
 
-CONFIGS = (ServerConfig, BrokerConfig, GroupConfig, TransactionConfig, IdgenConfig)
+CONFIGS = (ServerConfig, BrokerConfig, TlsConfig, GroupConfig, TransactionConfig, IdgenConfig)
 TOPOLOGY_CONFIGS = (TopologyConfig, SpoutConfig, SinkConfig, StormConfig)
 ENVIRONMENT_PREFIX = "FLAKELOG_"
-LISTENER_PREFIX = "listener.name."
 HIDDEN = "(hidden)"  # in place of a password
 LISTENERS = ServerConfig().listeners
+_TLS = {setting.name for setting in settings_of(TlsConfig)}
 HONOURED, IGNORED, REFUSED, UNKNOWN = "honoured", "ignored", "refused", "unknown"
 
 
@@ -101,7 +102,7 @@ def of_one_listener(name: str) -> tuple[str, Setting] | None:
         return None
     listener, _, own = name.removeprefix(LISTENER_PREFIX).partition(".")
     setting = server_settings().get(own)
-    fits = setting is not None and setting.field in ListenerLimits._fields
+    fits = setting is not None and (setting.field in ListenerLimits._fields or own in _TLS)
     return (listener.upper(), setting._replace(name=name)) if setting is not None and fits else None
 
 
@@ -379,14 +380,17 @@ class Settings:
         """The given properties as clients see them."""
         self.server = from_properties(ServerConfig, properties)
         self.broker = from_properties(BrokerConfig, properties)
+        self.tls = from_properties(TlsConfig, properties)
         self.listener_limits = listener_limits(properties, self.server.listeners)
+        self.listener_tls = {name: tls_of(name, properties) for name in self.server.tls_listeners}
+        """The TLS settings of the listeners that speak it, by name."""
         self.group = from_properties(GroupConfig, properties)
         self.transaction = from_properties(TransactionConfig, properties)
         self.idgen = from_properties(IdgenConfig, properties)
 
     def value_of(self, setting: Setting) -> object:
         """Return the value in force of one of `server_settings()`."""
-        configs: tuple[object, ...] = (self.server, self.broker, self.group, self.transaction, self.idgen)
+        configs: tuple[object, ...] = (self.server, self.broker, self.tls, self.group, self.transaction, self.idgen)
         return next(getattr(config, setting.field) for config in configs if hasattr(config, setting.field))
 
 
@@ -407,8 +411,9 @@ def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dic
                 wrong = f"there is no such listener; listeners has {', '.join(names) or 'none'}"
             if wrong is not None:
                 raise InvalidSetting(name, text, wrong)
-            limits = by_listener.get(listener, ListenerLimits())
-            by_listener[listener] = limits._replace(**{setting.field: parse_setting(setting, text)})
+            if setting.field in ListenerLimits._fields:
+                limits = by_listener.get(listener, ListenerLimits())
+                by_listener[listener] = limits._replace(**{setting.field: parse_setting(setting, text)})
     return by_listener
 
 

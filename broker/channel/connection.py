@@ -10,6 +10,7 @@ shell stops reading.
 from collections import deque
 
 from broker.log.validation.open_job import OpenJob
+from broker.security.principal_rules import ANONYMOUS
 from broker.waiting.purgatory import AnyDelayed
 from broker.wire.frame import Part
 from broker.wire.frame_decoder import FrameDecoder
@@ -35,7 +36,7 @@ class Connection:
     """
 
     __slots__ = (
-        "peer", "listener", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
+        "peer", "listener", "user", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
         "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "behind", "_sliced",
         "_lacks_memory", "_lacks_ids", "was_paused", "opened", "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
@@ -45,6 +46,8 @@ class Connection:
     ) -> None:
         self.peer = peer
         self.listener = listener
+        self.user = ANONYMOUS
+        """The user that the peer has proved to be; ANONYMOUS, as in Kafka, if it has proved nothing."""
         self.decoder = FrameDecoder(max_frame_bytes)
         self.frame: memoryview | None = None
         """A request that came as one whole frame, with nothing before it in the decoder."""

@@ -184,11 +184,16 @@ class Client:
             self._drop(address)
             known = None
         if known is None:
-            sock = socket.create_connection(address, self._connect_timeout_s)
+            sock = self.open_socket(address, self._connect_timeout_s)
             sock.settimeout(self._first_timeout_s)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             known = self._connections[address] = sock, ClientConnection(self._client_id)
         return known
+
+    def open_socket(self, address: Address, timeout_s: float) -> socket.socket:
+        """Return a connected socket. Raise OSError."""
+        sock = socket.create_connection(address, timeout_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
     @contextmanager
     def _dropping(self, address: Address) -> Iterator[None]:

@@ -22,7 +22,7 @@ class Throttle:
 
     def metered(self, conn: Connection, api: Api, client_id: str | None, size: int, quotas: "QuotaManager") -> Api:
         """Return the row for one request; if the client has quotas, the row counts the request and may throttle."""
-        meter = quotas.meter(client_id)
+        meter = quotas.meter(client_id, conn.user)
         if meter is None:
             return api
         from broker.engine.metered_api import metered  # few brokers ever need it

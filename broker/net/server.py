@@ -35,10 +35,11 @@ from broker.wire.frame import FileRegion
 from idgen.clock import IdClock
 from idgen.peer_log import PeerLog
 
-if TYPE_CHECKING:  # a server alone imports neither
+if TYPE_CHECKING:  # a plain server alone imports none
     from broker.membership.calls import AnyCall
     from broker.net.coordination import CoordinatorShell
     from broker.net.peers import PeerConnections
+    from broker.net.tls_listeners import TlsListeners
 
 CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
 # A round of the journal begins this many polls after the last one ended, so that the clients it answered can send more:
@@ -58,8 +59,11 @@ class BrokerServer:
 
     _engine: Engine
 
-    def __init__(self, reactor: Any, clock: IdClock, log: Log, config: BrokerConfig) -> None:
+    def __init__(
+        self, reactor: Any, clock: IdClock, log: Log, config: BrokerConfig, tls: "TlsListeners | None" = None
+    ) -> None:
         self._config = config
+        self._tls = tls
         self._reactor = reactor
         self._clock = clock
         self._log = log
@@ -106,7 +110,8 @@ class BrokerServer:
 
         Call it for each listener.
         """
-        bound = KafkaPort(port, _factory(), self._config, host, self._reactor, self, listener)
+        made_by = KafkaPort if self._tls is None else self._tls.port
+        bound = made_by(port, _factory(), self._config, host, self._reactor, self, listener)
         self._listen(bound)
         address = bound.getHost()
         return address.host, address.port
@@ -141,6 +146,8 @@ class BrokerServer:
         self._metadata_pool.start()
         for port in self._ports:
             port.startReading()
+        if self._tls is not None:
+            self._tls.serve()
         self._flush(self.now())
 
     def stop(self) -> "Deferred[None]":
@@ -153,6 +160,8 @@ class BrokerServer:
             if self._timer is not None and self._timer.active():
                 self._timer.cancel()
             self._timer = None
+            if self._tls is not None:
+                self._tls.stop()
             self._refusals.stop()
             self._closed.stop()
             return DeferredList([*self._syncs, *self._reads], consumeErrors=True)

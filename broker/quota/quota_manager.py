@@ -25,10 +25,10 @@ from broker.quota.client_quotas import (
     Quotas,
 )
 from broker.quota.quota_rates import Rate, TokenBucket, Windows
+from broker.security.principal_rules import ANONYMOUS
 from broker.settings.config import INT_MAX, BrokerConfig
 from broker.wire.errors import ApiError, ErrorCode
 
-ANONYMOUS = "ANONYMOUS"  # Kafka's name for the user of a listener without authentication
 _NS_PER_PERCENT = 10_000_000  # one percent of a second
 NAME_MAX = 256  # characters of a client id that identify its usage; longer ids with the same start share it
 KEPT_MS = 3_600_000  # as in Kafka; a debt of topic changes may be older than all windows

@@ -212,7 +212,10 @@ def _altered_broker(call: RequestContext, resource: Any, new_properties: NewProp
         with_properties(services.config, properties)
     except InvalidSetting as error:  # Kafka's code for a broker's setting, unlike a topic's (KAFKA-13609)
         raise ApiError(ErrorCode.INVALID_REQUEST, in_kafkas_words(error)) from error
-    services.check_broker_settings(properties)
+    try:
+        services.check_broker_settings(properties)
+    except InvalidSetting as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, in_kafkas_words(error)) from error
     return properties
 
 

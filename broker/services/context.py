@@ -27,6 +27,7 @@ from broker.metadata.topic import Topic
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
+from broker.security.altered_tls import AlteredTls
 from broker.services.coordinators import Coordinators
 from broker.services.fetch_sessions import FetchSessions
 from broker.services.image_consequences import follow_alone, follow_metadata, follow_stored
@@ -77,6 +78,8 @@ class BrokerServices:
     """The limits that apply to one listener in addition to the general ones, by its name."""
     given: Mapping[str, str] = field(default_factory=dict)
     """The properties this process was started with."""
+    tls: AlteredTls = field(default_factory=lambda: AlteredTls({}, {}, lambda _: None))
+    """The TLS settings, under those that are altered at run time."""
     fixed_configs: Sequence[object] = ()
     """Further configurations, beside broker, groups and transactions, whose settings clients may read."""
     node: Node = field(init=False)
@@ -187,15 +190,18 @@ class BrokerServices:
     def configure(self) -> None:
         """Compute the settings: those altered at run time override those this process was started with."""
         config = self._started_with
+        altered: dict[str, str] = {}
         for name in ("", str(self.node.id)):
-            config = with_properties(config, self.metadata.broker_properties.get(name, {}))
-        self.config = config
+            altered |= self.metadata.broker_properties.get(name, {})
+        self.config = config = with_properties(config, altered)
+        self.tls.use(altered)
         self.record_limits = limits_of(config)
         self.logs.use(config)
 
     def check_broker_settings(self, properties: Mapping[str, str]) -> None:
         """Raise InvalidSetting unless the settings this process was started with can be altered so."""
         with_properties(self._started_with, properties)
+        self.tls.check(properties)
 
     # --- quotas --------------------------------------------------------------------------------------------------
 

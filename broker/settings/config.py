@@ -27,7 +27,9 @@ from idgen.settings import (
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
-_SECRET = re.compile(r"password|secret|jaas|credential|console\.token")
+_SECRET = re.compile(
+    r"password|secret|jaas|credential|console\.token|keystore\.(key|certificate\.chain)|truststore\.certificates"
+)
 
 DELETE = "delete"
 COMPACT = "compact"
@@ -719,6 +721,25 @@ class BrokerConfig:
         "Connections the system keeps until they are accepted, if its own limit (somaxconn) lets it; Kafka's 50 loses "
         "some when a whole fleet connects anew.",
         check=at_least(1),
+    )
+    tls_handshakes_max: int = setting(
+        "flakelog.tls.handshakes.max",
+        64,
+        "TLS handshakes under way at once. The others wait, because each takes as much CPU as tens of requests.",
+        check=at_least(1),
+    )
+    tls_handshakes_max_per_address: int = setting(
+        "flakelog.tls.handshakes.max.per.address",
+        16,
+        "TLS handshakes of one address under way at once, so that no address holds up the others.",
+        check=at_least(1),
+    )
+    tls_handshake_timeout_ms: int = setting(
+        "flakelog.tls.handshake.timeout.ms",
+        10_000,
+        "A connection whose TLS handshake has not ended by then is closed.",
+        check=at_least(1),
+        unit="ms",
     )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", 600_000, "A connection silent for so long is closed.", check=at_least(1), unit="ms"

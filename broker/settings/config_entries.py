@@ -122,7 +122,8 @@ def broker_entries(configs: Iterable[object], sources: BrokerSources) -> list[Co
     entries = []
     for config in configs:
         for setting in settings_of(type(config)):
-            synonyms, read_only = _broker_synonyms(setting, sources), setting.name not in DYNAMIC
+            synonyms = _broker_synonyms(setting, sources)
+            read_only = setting.name not in DYNAMIC and not is_alterable(setting.name)
             if setting.name in TOLD_APART:
                 entries += [_one_of_names(setting, name, synonyms, read_only) for name in _names_of(setting)]
             else:
@@ -135,7 +136,9 @@ def broker_entries(configs: Iterable[object], sources: BrokerSources) -> list[Co
         row_of_listener = broker_setting(name)
         if row_of_listener is not None and row_of_listener.name != name:
             row = row_of_listener._replace(name=name, default=None)
-            entries.append(_unused(row, _unused_broker_synonyms(row, sources), False))
+            entry = _unused(row, _unused_broker_synonyms(row, sources), False)
+            is_used = row.standing == HONOURED
+            entries.append(entry._replace(documentation=f"{name} of one listener.") if is_used else entry)
     return entries
 
 

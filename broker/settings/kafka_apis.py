@@ -159,7 +159,17 @@ DIFFERENCES = (
         "runs is refused; Kafka does it, and has partitions without a leader then. A partition whose disk has failed "
         "has no leader, as there, and keeps its leader epoch; Kafka begins a new one.",
     ),
-    ("Listeners", "PLAINTEXT only, and on this machine only unless `listeners` says more: there is no TLS, no SASL."),
+    (
+        "Listeners",
+        "PLAINTEXT and SSL, and on this machine only unless `listeners` says more; there is no SASL. Brokers reach each "
+        "other in PLAINTEXT.",
+    ),
+    (
+        "TLS",
+        "It is OpenSSL's. Key stores are PEM or PKCS#12; one of the old JKS format is refused with the command that "
+        "converts it. Suites without forward secrecy and versions before TLSv1.2 are refused by name. The suites of "
+        "TLSv1.3 are all or none. A changed file of a certificate is taken within a second; Kafka has to be told.",
+    ),
     (
         "Access rules and quotas",
         "There is no authorizer, as in Kafka without one: access rules are answered with SECURITY_DISABLED. SCRAM "
@@ -213,7 +223,7 @@ DIFFERENCES = (
     (
         "Settings of one listener",
         "`listener.name.NAME.max.connections` and `max.connection.creation.rate` hold from the start on and cannot be "
-        "altered at run time; all others are for all listeners, and refused for one.",
+        "altered at run time; those of TLS can. All others are for all listeners, and refused for one.",
     ),
     (
         "`flush.messages` above 1",

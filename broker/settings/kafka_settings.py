@@ -437,33 +437,52 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        security.providers string -
         ssl.allow.dn.changes boolean false
         ssl.allow.san.changes boolean false
         ssl.cipher.suites list
         ssl.client.auth string none
         ssl.enabled.protocols list TLSv1.2,TLSv1.3
-        ssl.endpoint.identification.algorithm string https
-        ssl.engine.factory.class class -
         ssl.key.password password -
-        ssl.keymanager.algorithm string SunX509
         ssl.keystore.certificate.chain password -
         ssl.keystore.key password -
         ssl.keystore.location string -
         ssl.keystore.password password -
         ssl.keystore.type string JKS
         ssl.principal.mapping.rules string DEFAULT
-        ssl.protocol string TLSv1.3
-        ssl.provider string -
-        ssl.secure.random.implementation string -
-        ssl.trustmanager.algorithm string PKIX
         ssl.truststore.certificates password -
         ssl.truststore.location string -
         ssl.truststore.password password -
         ssl.truststore.type string JKS
         """,
+        HONOURED,
+        "",
+    ),
+    *_rows(
+        """
+        security.providers string -
+        ssl.keymanager.algorithm string SunX509
+        ssl.protocol string TLSv1.3
+        ssl.provider string -
+        ssl.secure.random.implementation string -
+        ssl.trustmanager.algorithm string PKIX
+        """,
         IGNORED,
-        "no listener speaks TLS: one of SSL or SASL_SSL is refused",
+        "Java's TLS is chosen by it; here OpenSSL's is the only one",
+    ),
+    *_rows(
+        """
+        ssl.endpoint.identification.algorithm string https
+        """,
+        IGNORED,
+        "a broker checks the names of other brokers by it, and brokers reach each other in PLAINTEXT",
+    ),
+    *_rows(
+        """
+        ssl.engine.factory.class class -
+        """,
+        REFUSED,
+        "TLS is OpenSSL's, and no class of Java makes it; leave it out",
+        ("", "org.apache.kafka.common.security.ssl.defaultsslenginefactory"),
     ),
     *_rows(
         """

@@ -8,6 +8,7 @@ from broker.engine.engine import Engine
 from flakelog import health as told
 from flakelog.console import groups, ids, overview, quotas, topics, transactions
 from flakelog.console.history import INTERVAL_MS, RateSeries, SeriesByName
+from flakelog.console.own_place import OwnPlace
 from flakelog.console.pages import NotThere, View
 from flakelog.console.visit import Fields
 from flakelog.settings import Settings
@@ -20,6 +21,7 @@ class ConsoleServer(told.WatchedServer, Protocol):
 
     settings: Settings
     reactor: Any
+    own_place: OwnPlace | None
 
 
 class LivePart(NamedTuple):

@@ -9,6 +9,7 @@ them ends the job's client, and with it the call that the job waits in, or its n
 that moment is left alone, because it changes nothing; the server does not wait for it.
 """
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -19,13 +20,14 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredLock
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
-from broker.client.address import Address, parse_addresses
+from broker.client.address import Address
 from broker.client.blocking import Client
 from broker.client.core import Exchange
 from broker.client.errors import Unreachable
+from coordination.socket_folder import SocketFolder
+from flakelog.console.own_place import OwnPlace
 from flakelog.console.security import RequestRefused
 from flakelog.console.visit import PageTimeout
-from flakelog.listeners import EVERYWHERE
 
 T = TypeVar("T")
 
@@ -42,11 +44,15 @@ JOBS_MAX = 32  # jobs that run or wait; one more is refused
 class OwnClient(Client):
     """A client that sends everything to one address, whichever address the broker advertises.
 
-    In a cluster, `advertised` is the broker's address for clients, and requests to other brokers go to theirs.
+    In a cluster, `advertised` is the broker's address for clients, and requests to other brokers go to theirs. With
+    `sockets` an address is the name of a socket in that folder.
     """
 
-    def __init__(self, address: Address, advertised: Address | None = None) -> None:
+    def __init__(
+        self, address: Address, advertised: Address | None = None, sockets: SocketFolder | None = None
+    ) -> None:
         super().__init__([address], timeout_ms=TIMEOUT_MS, client_id=CLIENT_ID)
+        self._sockets = sockets
         self._own = address
         self._advertised = advertised
         self._end: Exception | None = None
@@ -70,6 +76,18 @@ class OwnClient(Client):
         with self._ending():
             return super().receive(self._reached(address))
 
+    def open_socket(self, address: Address, timeout_s: float) -> socket.socket:
+        if self._sockets is None:
+            return super().open_socket(address, timeout_s)
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.settimeout(timeout_s)
+            made.connect(self._sockets.socket_path(address.host))
+        except OSError:
+            made.close()
+            raise
+        return made
+
     def _reached(self, address: Address) -> Address:
         """Return the address to connect to for a broker that advertises `address`."""
         return self._own if self._advertised in (None, address) else address
@@ -88,19 +106,19 @@ class OwnClient(Client):
 
 
 class OwnBroker:
-    """The broker of this process, for jobs that wait for its answers. `listens` is "host:port".
+    """The broker of this process, for jobs that wait for its answers. `place` is where it is reached.
 
     In a cluster, `advertised` is its address for clients. A page is answered `page_seconds` after its request, with
     what its job has read by then or with PageTimeout.
     """
 
     def __init__(
-        self, reactor: Any, listens: str, page_seconds: float, advertised: Address | None = None
+        self, reactor: Any, place: OwnPlace, page_seconds: float, advertised: Address | None = None
     ) -> None:
-        (bound,) = parse_addresses(listens)
-        loopback = "::1" if ":" in bound.host else "127.0.0.1"
-        self._address = Address(loopback if bound.host in EVERYWHERE else bound.host, bound.port)
-        self._advertised = advertised
+        self._address = Address(place.host, place.port)
+        self._sockets = place.sockets
+        # In a folder of sockets each broker has the name that it advertises there.
+        self._advertised = self._address if advertised is not None and place.sockets is not None else advertised
         self._reactor = reactor
         self._page_seconds = page_seconds
         self._threads: _Threads | None = None
@@ -116,7 +134,7 @@ class OwnBroker:
         not end soon then fails with it. A caller that cancels the Deferred ends its job. The job counts until it has
         ended, so that visitors who come and go cannot make more jobs wait than JOBS_MAX.
         """
-        client = OwnClient(self._address, self._advertised)
+        client = self._client()
         running = self._start(client, job)
         wanted: Deferred[T] = Deferred(lambda _: client.end(CancelledError()))
         late = PageTimeout(f"reading took longer than {self._page_seconds:g} s, and was ended")
@@ -153,9 +171,12 @@ class OwnBroker:
             if not wanted.called:
                 wanted.callback(result)
 
-        start = self._changes.run(lambda: self._start(OwnClient(self._address, self._advertised), job))
+        start = self._changes.run(lambda: self._start(self._client(), job))
         start.addBoth(ended).addBoth(forward)
         return wanted
+
+    def _client(self) -> OwnClient:
+        return OwnClient(self._address, self._advertised, self._sockets)
 
     def _start(self, client: OwnClient, job: Callable[[Client], T]) -> "Deferred[T]":
         """Run a job in a thread; return a Deferred that fires when it has ended. Raise RequestRefused."""

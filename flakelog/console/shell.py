@@ -85,7 +85,8 @@ class Console:
         self.templates = templates
         node, page_seconds = engine.services.node, config.console_page_timeout_ms / 1_000
         advertised = None if engine.services.is_alone else Address(node.host, node.port)
-        jobs = OwnBroker(server.reactor, server.addresses["broker"], page_seconds, advertised)
+        assert server.own_place is not None, "a server with an engine has a place"
+        jobs = OwnBroker(server.reactor, server.own_place, page_seconds, advertised)
         self.messages = MessagePages(engine.services, jobs, config, self.pages.layout)
         self.search = SearchPages(engine.services, jobs, config, self._now_ms)
         self.actions = ActionPages(engine.services, jobs, self._now_ms)

@@ -2,22 +2,31 @@
 
 import socket
 import uuid
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.address import host_port
+from broker.client.address import parse_addresses
 from broker.log.storage.os_storage import OsStorage
 from broker.metadata.image import RegisteredBroker
 from broker.metadata.local_metadata import FileMetadataStore, LocalMetadata
 from broker.net.server import BrokerServer
+from broker.security.tls_config import names_of_listener
 from broker.services.lower_replication import lowered_default
 from broker.settings.config import BrokerConfig
 from coordination.socket_folder import SocketFolder
-from flakelog.listeners import Listener
+from flakelog.console.own_place import OwnPlace
+from flakelog.listeners import EVERYWHERE, Listener
 from flakelog.server.cluster_coordinator import PROCESSES, ClusterDirectory, processes_endpoint
 from flakelog.server.lifecycle import Lifecycle, Report, Stage
+from flakelog.server.own_socket import CONSOLE, listen_at_own_socket
 from flakelog.settings import Settings
 from idgen.clock import IdClock
 from idgen.settings import InvalidSetting
+
+if TYPE_CHECKING:
+    from broker.net.tls import ListenerTls
+    from broker.net.tls_listeners import TlsListeners
 
 
 class BoundBroker(NamedTuple):
@@ -30,6 +39,10 @@ class BoundBroker(NamedTuple):
     local: LocalMetadata
     sockets: SocketFolder | None
     """The sockets by which the brokers of this machine reach each other, None if they have none."""
+    tls: "TlsListeners | None"
+    """The listeners that speak TLS; None without any."""
+    own_place: OwnPlace
+    """Where the console reaches the broker."""
 
 
 def bind_broker(
@@ -45,15 +58,17 @@ def bind_broker(
 
     `cluster_directory` is where the brokers of this machine meet, None for other brokers.
     """
-    network = BrokerServer(reactor, clock, report, settings.broker)
+    tls = _tls_listeners(settings, reactor, report)
+    network = BrokerServer(reactor, clock, report, settings.broker, tls)
     lifecycle.take(Stage.BROKER, network.stop)
     addresses, advertised = _bind(network, settings)
-    open_to_all = ", ".join(listener.name for listener in settings.server.open_listeners)
+    open_to_all = ", ".join(settings.server.unproved_listeners(settings.listener_tls))
     if open_to_all:
         report(f"who reaches {open_to_all} may read, write and delete everything: no listener asks who it is")
     config = lowered_default(settings.broker, report)
     endpoints = {listener.name: (listener.host, listener.port) for listener in advertised}
     sockets = None
+    own_place = _first_plain(addresses, settings)
     if cluster_directory is not None:
         sockets = cluster_directory.open_sockets()
         lifecycle.take(Stage.SESSION, sockets.close)
@@ -63,10 +78,50 @@ def bind_broker(
         own_socket = processes_endpoint(config.node_id)
         network.bind_local(sockets.listen(own_socket.host, config.socket_listen_backlog_size), PROCESSES)
         endpoints[PROCESSES] = own_socket.host, own_socket.port
+        own_place = own_place or OwnPlace(own_socket.host, own_socket.port, sockets)
+    if own_place is None:
+        own_place, close = listen_at_own_socket(network, Path(storage.root), config.socket_listen_backlog_size)
+        lifecycle.take(Stage.SESSION, close)
+        endpoints[CONSOLE] = own_place.host, own_place.port
     own = RegisteredBroker(config.node_id, endpoints, config.broker_rack)
     local = LocalMetadata(FileMetadataStore(storage), own, uuid.uuid4)
     local.load()
-    return BoundBroker(network, addresses, config, storage, local, sockets)
+    return BoundBroker(network, addresses, config, storage, local, sockets, tls, own_place)
+
+
+def _first_plain(addresses: dict[str, str], settings: Settings) -> OwnPlace | None:
+    """Return the place of the first listener that speaks plain text, None if all speak TLS."""
+    for number, listener in enumerate(settings.server.broker_listeners):
+        if listener.name not in settings.listener_tls:
+            (bound,) = parse_addresses(addresses[f"broker.{listener.name}" if number else "broker"])
+            loopback = "::1" if ":" in bound.host else "127.0.0.1"
+            return OwnPlace(loopback if bound.host in EVERYWHERE else bound.host, bound.port)
+    return None
+
+
+def _tls_listeners(settings: Settings, reactor: Any, report: Report) -> "TlsListeners | None":
+    """Read the certificates of the listeners that speak TLS. Raise InvalidSetting. Return None without any."""
+    if not settings.listener_tls:
+        return None
+    from broker.net.tls_listeners import TlsListeners  # a plain server does without it
+
+    listeners = {name: _tls_of(name, settings, report) for name in settings.listener_tls}
+    return TlsListeners(reactor, settings.broker, listeners, report)
+
+
+def _tls_of(listener: str, settings: Settings, report: Report) -> "ListenerTls":
+    """Read the key and certificates of a listener. Raise InvalidSetting."""
+    from broker.net.tls import ListenerTls, exposed_files
+
+    config = settings.listener_tls[listener]
+    try:
+        made = ListenerTls(listener, config, report)
+    except InvalidSetting as error:
+        own = names_of_listener(listener, settings.properties)
+        raise InvalidSetting(own.get(error.name, error.name), error.value, error.wanted) from None
+    for file in exposed_files(config):
+        report(f"other users of this machine can read {file}, which has the private key of {listener}: chmod 600 it")
+    return made
 
 
 def _bind(network: BrokerServer, settings: Settings) -> tuple[dict[str, str], list[Listener]]:

@@ -10,10 +10,12 @@ from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
 from broker.net.jobs_at_once import run_at_once
 from broker.net.server import BrokerServer
+from broker.security.altered_tls import AlteredTls
 from broker.services.context import BrokerServices
 from broker.services.start import open_logs
 from broker.waiting.purgatory import Purgatory
 from broker.wire.errors import ApiError
+from flakelog.console.own_place import OwnPlace
 from flakelog.machine import file_limit, partition_files
 from flakelog.server.bound_broker import BoundBroker
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
@@ -21,6 +23,7 @@ from flakelog.settings import Settings
 from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
+    from broker.net.tls_listeners import TlsListeners
     from flakelog.new_topic import NewTopic
     from flakelog.server.cluster_part import ClusterPart
 
@@ -34,6 +37,8 @@ class BrokerParts(NamedTuple):
     engine: Engine
     addresses: dict[str, str]
     """Each port's address by its name: broker, broker.<listener>."""
+    own_place: OwnPlace
+    """Where the console reaches the broker."""
     cluster: "ClusterPart | None" = None
 
     def serve(self, topics: "Sequence[NewTopic]") -> None:
@@ -66,7 +71,7 @@ def open_broker(
     cluster: "ClusterPart | None",
 ) -> BrokerParts:
     """Open the logs."""
-    network, addresses, config, storage, local, _ = bound
+    network, addresses, config, storage, local = bound[:5]
     max_open_files = storage.descriptors.limit = config.max_open_files or partition_files(file_limit())
     logs = LogManager(storage, config, report, max_open_files)
     purgatory = Purgatory(network.now().ms, config.max_delayed_operations)
@@ -77,6 +82,7 @@ def open_broker(
         purgatory,
         report,
         group_config=settings.group,
+        tls=_altered_tls(bound.tls, settings, report),
         **({} if cluster is None else cluster.fields_of_services()),
     )
     services.transaction_config = settings.transaction
@@ -88,4 +94,10 @@ def open_broker(
     engine = make_engine(services)
     lifecycle.take(Stage.LOGS, partial(services.close, run_at_once))
     network.use(engine)
-    return BrokerParts(network, engine, addresses, cluster)
+    return BrokerParts(network, engine, addresses, bound.own_place, cluster)
+
+
+def _altered_tls(tls: "TlsListeners | None", settings: Settings, report: Report) -> AlteredTls:
+    if tls is None:
+        return AlteredTls(settings.properties, {}, report)
+    return AlteredTls(settings.properties, tls.listeners, report, tls.handshakes.figures)

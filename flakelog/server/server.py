@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.engine.engine import Engine
 from coordination.port import Coordinator
+from flakelog.console.own_place import OwnPlace
 from flakelog.console.security import console_address
 from flakelog.ready_line import ready_line
 from flakelog.server.lifecycle import Lifecycle
@@ -30,6 +31,8 @@ class Server:
     """Each port's address by its name: broker, broker.<listener>, ids, http."""
     engine: Engine | None
     """None if there are no broker listeners."""
+    own_place: OwnPlace | None
+    """Where the console reaches the broker."""
     service: IdService | None
     """None if neither ids nor HTTP has a port."""
     peers: Peers | None

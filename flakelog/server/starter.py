@@ -149,9 +149,9 @@ class Starter:
         if lifecycle.stopped:
             raise StoppedWhileStarting
         addresses = {**(broker.addresses if broker is not None else {}), **ports.addresses}
-        server = Server(
-            settings, self._reactor, self._clock, addresses, engine, service, peers, session, numbers.driver, lifecycle
-        )
+        own_place = None if broker is None else broker.own_place
+        parts = engine, own_place, service, peers, session, numbers.driver, lifecycle
+        server = Server(settings, self._reactor, self._clock, addresses, *parts)
         if service is not None:
             self._serve_ids(server, service, ports)
         if broker is not None:

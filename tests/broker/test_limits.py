@@ -96,6 +96,12 @@ REACHED = {
     "flakelog.new.partitions.max": (
         "handlers/test_many_topics.py::test_how_many_partitions_a_request_makes_is_a_setting"
     ),
+    "flakelog.tls.handshakes.max": (
+        "security/test_handshakes.py::test_handshakes_begin_at_once_while_there_is_room"
+    ),
+    "flakelog.tls.handshakes.max.per.address": (
+        "security/test_handshakes.py::test_a_storm_of_one_address_delays_no_other"
+    ),
     "flakelog.transactional.id.pattern.steps.max": EVERY_ERROR,
     "flakelog.transactional.ids.max": (
         "handlers/test_transaction_errors.py::test_past_the_limit_another_transactional_id_is_refused"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import EngineBroker
 from tests.broker.handlers.test_configs import (
     APPEND,
@@ -34,8 +35,8 @@ def client(broker):
         ("1", "follower.replication.throttled.rate", "1000", None),
         ("1", "log.cleaner.threads", "2", "1"),
         ("", "num.io.threads", "16", "8"),
-        ("1", "ssl.cipher.suites", "A,B", ""),
-        ("1", "listener.name.plaintext.ssl.keystore.location", "/k", None),
+        ("1", "ssl.protocol", "TLSv1.2", "TLSv1.3"),
+        ("1", "listener.name.plaintext.ssl.provider", "SunJSSE", None),
     ],
 )
 def test_what_is_dynamic_in_kafka_and_unused_here_is_kept_and_told(broker, client, who, name, value, default):
@@ -64,7 +65,19 @@ def test_a_secret_of_a_listener_is_kept_and_not_told(broker, client):
     assert all(each.value is None for each in told.synonyms)
 
 
-def test_values_are_appended_to_kafkas_lists_that_are_unused_here(client):
-    assert alter(client, BROKER, "1", (SET, "ssl.cipher.suites", "A")) == (0, None)
-    assert alter(client, BROKER, "1", (APPEND, "ssl.cipher.suites", "B")) == (0, None)
-    assert entry(client, BROKER, "1", "ssl.cipher.suites").value == "A,B"
+def test_suites_are_appended_to_those_of_tls_and_unknown_ones_refused(client):
+    suite, other = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+    assert alter(client, BROKER, "1", (SET, "ssl.cipher.suites", suite)) == (0, None)
+    assert alter(client, BROKER, "1", (APPEND, "ssl.cipher.suites", other)) == (0, None)
+    assert entry(client, BROKER, "1", "ssl.cipher.suites").value == f"{suite},{other}"
+    code, message = alter(client, BROKER, "1", (APPEND, "ssl.cipher.suites", "A"))
+    assert code == ErrorCode.INVALID_REQUEST and "A is not served" in message
+    assert entry(client, BROKER, "1", "ssl.cipher.suites").value == f"{suite},{other}"
+
+
+def test_a_store_of_a_listener_is_altered_and_told(broker, client):
+    name = "listener.name.plaintext.ssl.keystore.location"
+    assert alter(client, BROKER, "1", (SET, name, "/k")) == (0, None)
+    for node in (broker, broker.restarted()):
+        shown = entry(node.connect(), BROKER, "1", name)
+        assert (shown.value, shown.config_source, shown.read_only) == ("/k", DYNAMIC, False)

@@ -7,6 +7,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -35,6 +37,8 @@ type call struct {
 	Group     string
 	Count     int
 	Heartbeat int64  // ms
+	CA        string // the authority as PEM, if the address speaks TLS
+	Identity  string // the client's certificate and key as PEM, if it has one
 	Spread    int32  // the number of partitions that the values go to in turn, from partition 0; 0: all to Partition
 	Name      string // of a producer that stays open between calls
 	Committed bool   // whether to read only records of committed transactions
@@ -79,6 +83,19 @@ func client(asked call, more ...kgo.Opt) (*kgo.Client, error) {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.MetadataMinAge(10 * time.Millisecond),
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
+	}
+	if asked.CA != "" {
+		authorities := x509.NewCertPool()
+		authorities.AppendCertsFromPEM([]byte(asked.CA))
+		config := &tls.Config{RootCAs: authorities}
+		if asked.Identity != "" {
+			pair, err := tls.X509KeyPair([]byte(asked.Identity), []byte(asked.Identity))
+			if err != nil {
+				return nil, err
+			}
+			config.Certificates = []tls.Certificate{pair}
+		}
+		options = append(options, kgo.DialTLSConfig(config))
 	}
 	return kgo.NewClient(append(options, more...)...)
 }

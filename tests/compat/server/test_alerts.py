@@ -28,6 +28,13 @@ FIRING = [
         {},
         "The disk of a will be full within 4 hours",
     ),
+    (
+        "FlakelogCertificateExpires",
+        {'flakelog_tls_certificate_expiry_seconds{listener="SSL"}': "1209000x8"},
+        "2m",
+        {"listener": "SSL"},
+        "The certificate of SSL at a expires in less than 14 days",
+    ),
     ("FlakelogPartitionsOffline", {"flakelog_partitions_offline": "0 2x8"}, "1m", {}, "2 partitions of a are offline"),
     (
         "FlakelogNoLeader",

@@ -189,21 +189,21 @@ def test_what_is_wrong_with_values_together_is_told_beside_all_else_that_is_wron
     done = flakelog("server", "--check-config", str(file))
     assert done.returncode == 1
     first, second = done.stdout.splitlines()
-    assert first.startswith("refused   listeners=SASL_SSL://:9093  (SASL_SSL is not served; PLAINTEXT://host:port is")
+    assert first.startswith("refused   listeners=SASL_SSL://:9093  (SASL_SSL is not served; SSL://host:port is, ")
     assert second.startswith("unknown   num.partition=4")
 
 
 def test_every_error_of_a_file_is_told_at_once_and_a_refused_listener_is_not_called_honoured(tmp_path):
     file = tmp_path / "server.properties"
     file.write_text(
-        "listeners=SSL://:9093\nadvertised.listeners=SSL://me:9093\nnum.partitions=none\nsuper.users=User:ada\n"
+        "listeners=SASL_SSL://:9093\nadvertised.listeners=SASL_SSL://me:9093\nnum.partitions=none\nsuper.users=User:ada\n"
         "flakelog.ids.raise.interval.ms=20000\nssl.keystore.password=hunter2\nsasl.jaas.config=hunter2;\n"
     )
     done = flakelog("server", "--check-config", str(file), "--json")
     assert done.returncode == 1 and "hunter2" not in done.stdout + done.stderr
     rows = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
     refused = {name: row["reason"] for name, row in rows.items() if row["standing"] == "refused"}
-    assert "SSL is not served" in refused.pop("listeners")
+    assert "SASL_SSL is not served" in refused.pop("listeners")
     assert "must be a whole number" in refused.pop("num.partitions")
     assert "at most half of flakelog.ids.lead.ms" in refused.pop("flakelog.ids.raise.interval.ms")
     assert not refused and rows["super.users"]["standing"] == "ignored"

@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 
 from broker.client.errors import Unreachable
 from flakelog.console.own_client import CHANGE_SECONDS, CHANGES_MAX, GRACE_SECONDS, JOBS_MAX, THREADS_MAX, OwnBroker
+from flakelog.console.own_place import OwnPlace
 from flakelog.console.security import RequestRefused
 from flakelog.console.visit import PageTimeout
 from tests.patience import SECONDS
@@ -50,7 +51,7 @@ def silent():
 
 @pytest.fixture
 def broker(reactor, silent):
-    made = OwnBroker(reactor, "127.0.0.1:%d" % silent.getsockname()[1], PAGE_SECONDS)
+    made = OwnBroker(reactor, OwnPlace(*silent.getsockname()), PAGE_SECONDS)
     yield made
     made.stop()
 

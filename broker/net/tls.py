@@ -1,0 +1,228 @@
+"""SHELL (OpenSSL, files): the TLS of a listener: its context, its key and certificates, and its sockets.
+
+Python's `ssl` reads a key from files only. Here a key lies in memory, in a file without a name (`memfd_create`), so
+that an inline key touches no disk (KIP-651). Where the system has no such files, it goes through a pipe.
+"""
+
+import os
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from broker.security.cipher_suites import TLS_1_2, TLS_1_3
+from broker.security.distinguished_name import distinguished_name
+from broker.security.key_material import KeyMaterial, changed_names, read_authorities, read_key
+from broker.security.principal_rules import user_of
+from broker.security.tls_config import NONE, REQUIRED, TlsConfig
+from idgen.settings import InvalidSetting
+
+RECORD_BYTES = 16 * 1024  # the most that one record of TLS carries
+WRITE_BYTES = 128 * 1024  # the most that is encrypted at once
+_VERSIONS = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
+_FORWARD_SECRET = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM"
+_WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class TlsSocket(ssl.SSLSocket):
+    """A socket of TLS that blocks as a plain one does: BlockingIOError in place of OpenSSL's two errors.
+
+    After BlockingIOError of `send` the same bytes must be sent again, because OpenSSL has encrypted a part. More bytes may
+    follow them.
+    """
+
+    _sslobj: Any
+
+    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
+        """Read records until one is short, because then no more have come; 0 if the peer has ended."""
+        view, total = memoryview(buffer), 0
+        while total < len(view):
+            try:
+                size: int = self._sslobj.read(len(view) - total, view[total:])
+            except _WAITS:
+                if total:
+                    return total
+                raise BlockingIOError from None
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                return total
+            total += size
+            if size < RECORD_BYTES:
+                break
+        return total
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        """Encrypt and send at most WRITE_BYTES. `flags` are a plain socket's, and mean nothing here."""
+        part = data if len(data) <= WRITE_BYTES else memoryview(data)[:WRITE_BYTES]
+        try:
+            sent: int = self._sslobj.write(part)
+        except _WAITS:
+            raise BlockingIOError from None
+        return sent
+
+    def say_end(self) -> None:
+        """Tell the peer that nothing more comes (close_notify), without a wait for its answer."""
+        try:
+            if self._sslobj is not None:
+                self._sslobj.shutdown()
+        except (OSError, ValueError):
+            pass  # the peer says its end later, or is gone
+
+
+class ListenerTls:
+    """The TLS of one listener. `log` takes the lines of a certificate that cannot be taken."""
+
+    def __init__(self, listener: str, config: TlsConfig, log: Callable[[str], None]) -> None:
+        self.listener = listener
+        self.config = config
+        self._log = log
+        self._signature = self._files_now(config)
+        self._material, self._context = _build(config)
+        self._reading: Thread | None = None
+
+    @property
+    def expires_ms(self) -> int:
+        """When the certificates that new connections see expire, in Unix ms."""
+        return self._material.expires_ms
+
+    def wrap(self, sock: Any) -> TlsSocket:
+        """Return an accepted socket that speaks TLS; its handshake has to follow."""
+        wrapped = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        assert isinstance(wrapped, TlsSocket)
+        return wrapped
+
+    def user_of(self, sock: TlsSocket) -> str | None:
+        """Return the user of the peer's certificate, None if it showed none. Raise ssl.SSLError if it stands for none.
+        """
+        shown = sock.getpeercert(binary_form=True)
+        if shown is None:
+            return None
+        subject = distinguished_name(x509.load_der_x509_certificate(shown).subject)
+        user = user_of(subject, self.config.rules)
+        if user is None:
+            raise ssl.SSLError(f"no rule of ssl.principal.mapping.rules fits {subject}")
+        return user
+
+    def check(self, config: TlsConfig) -> None:
+        """Raise InvalidSetting unless the listener can use these settings."""
+        self._built(config)
+
+    def use(self, config: TlsConfig) -> None:
+        """Take other settings, or the same files again. Raise InvalidSetting, and keep the present ones."""
+        signature = self._files_now(config)
+        self._material, self._context = self._built(config)
+        self.config, self._signature = config, signature
+
+    def _built(self, config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
+        material, context = _build(config)
+        wrong = changed_names(self._material, material, config)
+        if wrong is not None:
+            raise InvalidSetting("ssl.keystore.location", config.ssl_keystore_location or "(text)", wrong)
+        return material, context
+
+    def refresh(self) -> None:
+        """Take the files again if they have changed. A file that cannot be taken is logged once."""
+        signature = self._files_now(self.config)
+        if signature == self._signature:
+            return
+        self._signature = signature
+        try:
+            self.use(self.config)
+        except InvalidSetting as error:
+            self._log(f"listener {self.listener} keeps its certificate: {error}")
+        else:
+            subject = distinguished_name(self._material.own.subject)
+            self._log(f"listener {self.listener} has a new certificate: {subject}, until {_date(self.expires_ms)}")
+
+    @staticmethod
+    def _files_now(config: TlsConfig) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(_signature_of(file) for file in config.files)
+
+
+def _signature_of(file: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def exposed_files(config: TlsConfig) -> list[str]:
+    """Return the files of private keys that other users of this machine can read."""
+    location = config.ssl_keystore_location
+    if location is None:
+        return []
+    try:
+        return [location] if os.stat(location).st_mode & 0o044 else []
+    except OSError:
+        return []
+
+
+def _build(config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
+    """Make a context. Raise InvalidSetting."""
+    material = read_key(config, _read)
+    authorities = read_authorities(config, _read)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslsocket_class = TlsSocket
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    versions, suites = config.offer
+    context.minimum_version = min(_VERSIONS[version] for version in versions)
+    context.maximum_version = max(_VERSIONS[version] for version in versions)
+    try:
+        context.set_ciphers(":".join(suites) or _FORWARD_SECRET)
+    except ssl.SSLError:
+        raise InvalidSetting("ssl.cipher.suites", config.ssl_cipher_suites, "OpenSSL has none of them") from None
+    if config.client_auth != NONE:
+        if not authorities:
+            wanted = "needs the authorities of clients: set ssl.truststore.location"
+            raise InvalidSetting("ssl.client.auth", config.ssl_client_auth, wanted)
+        context.verify_mode = ssl.CERT_REQUIRED if config.client_auth == REQUIRED else ssl.CERT_OPTIONAL
+        encoded = [authority.public_bytes(Encoding.DER) for authority in authorities]
+        context.load_verify_locations(cadata=b"".join(encoded))
+    name, shown = "ssl.keystore.location", config.ssl_keystore_location or "(text)"
+    try:
+        with _in_memory(material.chain_pem()) as chain, _in_memory(material.key_pem()) as key:
+            context.load_cert_chain(chain, key)
+    except ssl.SSLError as error:
+        raise InvalidSetting(name, shown, f"OpenSSL refuses it: {error.reason or error}") from None
+    return material, context
+
+
+def _read(location: str) -> bytes:
+    with open(location, "rb") as file:
+        return file.read()
+
+
+@contextmanager
+def _in_memory(data: bytes) -> Iterator[str]:
+    """Give a path at which OpenSSL reads `data` once."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("flakelog", os.MFD_CLOEXEC)
+        try:
+            os.write(fd, data)
+            yield f"/proc/self/fd/{fd}"
+        finally:
+            os.close(fd)
+        return
+    reader, writer = os.pipe()
+
+    def feed() -> None:
+        with open(writer, "wb") as pipe:
+            pipe.write(data)
+
+    feeding = Thread(target=feed)
+    feeding.start()
+    try:
+        yield f"/dev/fd/{reader}"
+    finally:
+        os.close(reader)
+        feeding.join()
+
+
+def _date(ms: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d")

@@ -1,0 +1,49 @@
+"""SHELL (the reactor): the listeners of a broker that speak TLS: their ports, handshakes and certificates."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.task import LoopingCall
+
+from broker.net.tls import ListenerTls
+from broker.net.tls_transport import HandshakeTurns, TlsPort
+from broker.net.transport import Broker, KafkaPort
+from broker.settings.config import BrokerConfig
+
+CERTIFICATE_SECONDS = 1.0
+"""How often the files of certificates are looked at for a change."""
+
+
+class TlsListeners:
+    """The TLS of a broker's listeners, by name."""
+
+    def __init__(
+        self, reactor: Any, config: BrokerConfig, listeners: Mapping[str, ListenerTls], log: Callable[[str], None]
+    ) -> None:
+        self.listeners = listeners
+        self.handshakes = HandshakeTurns(reactor, config, log)
+        self._certificates = LoopingCall(self._refresh)
+        self._certificates.clock = reactor
+
+    def port(
+        self, port: int, factory: Any, config: BrokerConfig, interface: str, reactor: Any, broker: Broker, listener: str
+    ) -> KafkaPort:
+        """Return the port of a listener. It speaks plain text if it has no TLS."""
+        tls = self.listeners.get(listener)
+        if tls is None:
+            return KafkaPort(port, factory, config, interface, reactor, broker, listener)
+        return TlsPort(port, factory, config, interface, reactor, broker, tls, self.handshakes)
+
+    def serve(self) -> None:
+        """Begin to look at the files of certificates."""
+        self._certificates.start(CERTIFICATE_SECONDS, now=False)
+
+    def stop(self) -> None:
+        """Forget the timers; the connections are closed by their owner."""
+        self.handshakes.stop()
+        if self._certificates.running:
+            self._certificates.stop()
+
+    def _refresh(self) -> None:
+        for tls in self.listeners.values():
+            tls.refresh()
