@@ -78,7 +78,8 @@ class HandshakeTurns:
         self.figures.failed += 1
         conn = transport.conn
         self._log.note(conn.address, f"connection of {conn.peer} to {conn.listener} closed: {reason}")
-        transport.abortConnection()
+        transport.abortConnection()  # it is closed in a later turn
+        self.ended(transport)
 
     def ended(self, transport: "TlsTransport") -> None:
         """Let others begin, because a handshake is over or its connection closed."""

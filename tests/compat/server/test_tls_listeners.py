@@ -173,6 +173,7 @@ def test_handshakes_that_stop_are_closed_and_delay_nobody(files, tmp_path):
             assert fetch(polite, TOPIC)
         assert all(connection.read_to_end() == b"" for connection in stopped)
         server.wait_for_log("no handshake within 2000 ms (flakelog.tls.handshake.timeout.ms)")
+        assert 'flakelog_tls_handshakes_total{outcome="failed"} 40.0' in metrics(server)
         with TlsConnection(tls(server), files.context(), source="127.0.0.8") as later:
             assert fetch(later, TOPIC)
 
