@@ -268,6 +268,8 @@ def move_a_leader_from_under_itself(world):
         return False
     preferred, third = act.followers
     controller = act.controller
+    if controller not in world.machines:
+        return False  # nobody leads the cluster at the moment
     act.hang_fetches(preferred)
     act.write(2)
     end = act.end_of(act.leader)
