@@ -5,6 +5,7 @@ and the first fetch of its follower. A sequence comes to such a moment, and then
 if it has come so far.
 """
 
+from broker.cluster.documents import state_path
 from broker.group.offset_records import partition_of
 from broker.membership.calls import Link as LinkKind
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC
@@ -254,6 +255,8 @@ def _led_by_the_second(world):
     act.until_elected()
     act.start(act.leader)
     act.until(lambda: act.leader in act.state.isr, JOINED_MS)
+    if state_path(act.partition) not in world.ensemble.nodes:
+        return None  # the topic was deleted meanwhile
     moved = Stage(world, act.partition)
     return moved if moved.leads(moved.leader) and is_fit(moved) else None
 
