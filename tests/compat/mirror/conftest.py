@@ -1,19 +1,26 @@
-"""Two brokers for the tests of this folder, and a mirror between them for each test."""
+"""Two brokers for the tests of this folder, and mirrors between them for each test."""
+
+import re
 
 import pytest
 
 from broker.client.blocking import Client
+from broker.client.mirror.settings import ClusterSettings, MirrorSettings
 from flakelog.testing import Broker
 from tests.compat.mirror.mirror_process import MirrorProcess
+from tests.compat.mirror.mirror_thread import MirrorThread
+
+# How often the mirror of a test commits, looks for topics, and writes the offsets of groups.
+BY_TIME_MS = {"commit_ms": 200, "refresh_ms": 200, "groups_ms": 200}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def source():
     with Broker() as broker:
         yield broker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def target():
     with Broker() as broker:
         yield broker
@@ -32,14 +39,28 @@ def target_client(target):
 
 
 @pytest.fixture
-def mirror_of(source, target, name, tmp_path):
-    """Return a function that makes a mirror of topics, under the test's name."""
+def mirror_of(source, target, name):
+    """Return a function that makes a mirror of topics in a thread, under the test's name."""
 
-    def make(topics, *options, source=source, target=target, log="mirror.log"):
+    def make(topics, *, source=source, target=target, **settings):
+        clusters = {
+            "source": ClusterSettings(servers=source.bootstrap_servers),
+            "target": ClusterSettings(servers=target.bootstrap_servers),
+        }
+        fields = {"name": name, "topics": re.compile(topics), **BY_TIME_MS, **settings}
+        return MirrorThread(MirrorSettings(**clusters, **fields))
+
+    return make
+
+
+@pytest.fixture
+def process_of(source, target, name, tmp_path):
+    """Return a function that makes a mirror of topics in a process, under the test's name."""
+
+    def make(topics, *options, target=target):
         servers = source.bootstrap_servers, target.bootstrap_servers
-        return MirrorProcess(
-            *servers, "--topics", topics, "--name", name, *options, output=tmp_path / log
-        )
+        options = "--topics", topics, "--name", name, *options
+        return MirrorProcess(*servers, *options, output=tmp_path / "mirror.log")
 
     return make
 

@@ -1,29 +1,17 @@
-"""`flakelog mirror` between two brokers: what it copies, what it leaves out, and how it goes on after a kill."""
+"""A mirror between two brokers: what it copies, what it leaves out, where it stops, and where consumers go on."""
 
-import json
-import time
+import pytest
 
 from broker.client.config_admin import TOPIC, Resource, describe_configs
 from broker.client.consumer import Consumer
-from broker.client.group_requests import fetch_offsets, find_coordinator
+from broker.client.mirror.names import MirrorRefused
 from broker.client.producer import Producer
 from broker.client.topic_admin import add_partitions
 from flakelog.operations.groups import commit
 from flakelog.operations.groups import committed as offsets_of
-from flakelog.operations.groups import list_groups
 from flakelog.operations.topics import delete_records
-from tests.compat.mirror.mirror_process import end_of, has_all, records_of
+from tests.compat.mirror.mirror_process import end_of, has_all, records_of, send
 from tests.patience import MS, until
-
-TIME_MS = time.time_ns() // 1_000_000  # now, so that the retention keeps all records
-
-
-def send(servers, topic, values, **options):
-    """Send values with keys, headers and times of their own."""
-    with Producer(servers, **options) as producer:
-        for value in values:
-            text = str(value)
-            producer.send(topic, text, text, headers={"h": text, "none": None}, timestamp_ms=TIME_MS + value)
 
 
 def test_keys_headers_times_partitions_order_and_compression_are_kept(
@@ -66,55 +54,10 @@ def test_a_topic_grows_with_its_source(source_client, target_client, mirror_of, 
         until(lambda: target_client.topic(topic).partitions == 3, "three partitions at the target")
 
 
-def test_a_mirror_that_is_killed_goes_on_and_loses_nothing(
-    source, target, source_client, target_client, mirror_of, topic
-):
-    source_client.create_topic(topic, 2)
-    mirror = mirror_of(topic, "--instance", "first")
-    for round in range(3):
-        send(source.bootstrap_servers, topic, range(5_000 * round, 5_000 * (round + 1)))
-        mirror.start()
-        before = 5_000 * round
-        has_all(target_client, topic, before + 1)
-        mirror.kill()
-    with mirror:
-        until(lambda: committed(source_client, mirror_group(source_client, topic), topic) == 15_000, "the last commit")
-    copied = records_of(target.bootstrap_servers, topic, end_of(target_client, topic))
-    wanted = records_of(source.bootstrap_servers, topic, 15_000)
-    assert {n: list(dict.fromkeys(records)) for n, records in copied.items()} == wanted
-
-
-def mirror_group(client, topic):
-    return next(group.group_id for group in list_groups(client) if f".{topic}." in group.group_id)
-
-
-def committed(client, group, topic):
-    """Return the sum of the offsets that a group has committed."""
-    coordinator = client.run(find_coordinator(client.core, group))
-    keys = [(topic, number) for number in range(client.topic(topic).partitions)]
-    return sum(stored.offset for stored in client.run(fetch_offsets(client.core, coordinator, group, keys)).values())
-
-
-def test_figures_come_as_json(source, source_client, target_client, mirror_of, topic):
-    source_client.create_topic(topic, 1)
-    send(source.bootstrap_servers, topic, range(100))
-    with mirror_of(topic, "--json") as mirror:
-        has_all(target_client, topic, 100)
-    lines = [json.loads(line) for line in mirror.log.splitlines() if line.startswith("{")]
-    row = {"topic": topic, "partition": 0, "copied": 100, "end": 100, "lag": 0}
-    assert lines[-1]["records"] == 100 and lines[-1]["partitions"] == [row] and lines[-1]["stopped"] == {}
-
-
-def test_a_cluster_is_not_copied_onto_itself(source, mirror_of):
-    mirror = mirror_of(".*", source=source, target=source)
-    mirror.start()
-    assert mirror.wait() == 1 and "are one cluster" in mirror.log and "give --prefix" in mirror.log
-
-
 def test_the_sources_ids_are_kept_as_headers(source, source_client, target_client, mirror_of, topic):
     source_client.create_topic(topic, 1)
     send(source.bootstrap_servers, topic, range(50), compression="zstd")
-    with mirror_of(topic, "--source-id"):
+    with mirror_of(topic, source_id=True):
         has_all(target_client, topic, 50)
     ids = [record.id for record in source_client.fetch(topic, 0, 0)[0]]
     copies = target_client.fetch(topic, 0, 0)[0]
@@ -128,7 +71,8 @@ def test_two_mirrors_in_opposite_directions_copy_each_record_once(
     for client, servers in ((source_client, source), (target_client, target)):
         client.create_topic(topic, 1)
         send(servers.bootstrap_servers, topic, range(20))
-    with mirror_of(topic, "--two-way"), mirror_of(topic, "--two-way", source=target, target=source, log="back.log"):
+    there, back = mirror_of(topic, two_way=True), mirror_of(topic, two_way=True, source=target, target=source)
+    with there, back:
         has_all(target_client, topic, 40)
         has_all(source_client, topic, 40)
         send(source.bootstrap_servers, topic, [20])  # behind the copies, so all of them have been looked at
@@ -145,25 +89,29 @@ def test_a_mirror_is_refused_that_would_send_records_round_without_end(
     send(source.bootstrap_servers, topic, range(20))
     with mirror_of(topic):
         has_all(target_client, topic, 20)
-    back = mirror_of(topic, source=target, target=source, log="back.log")
-    back.start()
-    assert back.wait() == 1 and f"copies {topic} back" in back.log and "--two-way" in back.log
+    with (
+        pytest.raises(MirrorRefused, match=f"copies {topic} back, .* give both mirrors --two-way"),
+        mirror_of(topic, source=target, target=source),
+    ):
+        pass
 
 
 def test_a_topic_that_is_made_again_is_stopped_by_name_until_its_loss_is_accepted(
-    source, source_client, target_client, mirror_of, topic
+    source, source_client, target_client, mirror_of, topic, caplog
 ):
     source_client.create_topic(topic, 1)
     send(source.bootstrap_servers, topic, range(20))
     with mirror_of(topic) as mirror:
         has_all(target_client, topic, 20)
         make_again(source_client, source, topic)
-        until(lambda: f"topic {topic} is no longer copied: " in mirror.log, "the stop")
-        assert "was deleted and made again" in mirror.log and "--skip-lost" in mirror.log
-    with mirror_of(topic, log="again.log") as mirror:
-        until(lambda: f"topic {topic} is no longer copied: it was made again" in mirror.log, "the stop")
+        reason = until(lambda: mirror.figures().stopped.get(topic), "the stop")
+        assert "was deleted and made again" in reason and "--skip-lost" in reason
+        assert f"topic {topic} is no longer copied: {reason}" in caplog.text
+    with mirror_of(topic) as mirror:
+        reason = until(lambda: mirror.figures().stopped.get(topic), "the stop")
+        assert reason.startswith("it was made again") and "--skip-lost" in reason
     assert end_of(target_client, topic) == 20
-    with mirror_of(topic, "--skip-lost"):
+    with mirror_of(topic, skip_lost=True):
         has_all(target_client, topic, 70)
 
 
@@ -182,10 +130,10 @@ def test_lost_records_stop_the_topic_by_name_until_the_loss_is_accepted(
         has_all(target_client, topic, 20)
     send(source.bootstrap_servers, topic, range(20, 40))
     delete_records(source_client, {(topic, 0): 30})
-    with mirror_of(topic, log="again.log") as mirror:
-        until(lambda: "partition 0 was to go on at offset 20" in mirror.log, "the stop")
-        assert "--skip-lost" in mirror.log
-    with mirror_of(topic, "--skip-lost"):
+    with mirror_of(topic) as mirror:
+        reason = until(lambda: mirror.figures().stopped.get(topic), "the stop")
+        assert reason.startswith("partition 0 was to go on at offset 20") and "--skip-lost" in reason
+    with mirror_of(topic, skip_lost=True):
         has_all(target_client, topic, 30)
     assert [record.value for record in target_client.fetch(topic, 0, 20)[0]] == [b"%d" % n for n in range(30, 40)]
 
@@ -206,31 +154,3 @@ def test_a_consumer_that_moves_to_the_target_misses_no_record(
     with Consumer(target.bootstrap_servers, topic, group=group, timeout_ms=MS) as consumer:
         values = [int(next(consumer).value) for _ in range(50 - translated)]
     assert values == list(range(translated + 10, 60))
-
-
-def test_exactly_once_copies_no_record_twice_after_kills(
-    source, target, source_client, target_client, mirror_of, topic
-):
-    source_client.create_topic(topic, 2)
-    mirror = mirror_of(topic, "--exactly-once", "--instance", "first")
-    for start in range(0, 9_000, 3_000):
-        send(source.bootstrap_servers, topic, range(start, start + 3_000))
-        mirror.start()
-        has_all(target_client, topic, end_of(target_client, topic) + 1)
-        mirror.kill()
-    with mirror:
-        until(lambda: committed(source_client, mirror_group(source_client, topic), topic) == 9_000, "the last commit")
-    wanted = records_of(source.bootstrap_servers, topic, 9_000)
-    assert records_of(target.bootstrap_servers, topic, 9_000) == wanted
-    assert committed_records(target_client, topic) == 9_000
-
-
-def committed_records(client, topic):
-    """Return the number of committed records of a topic."""
-    number = 0
-    for partition in range(client.topic(topic).partitions):
-        offset, end = 0, client.find_offset(topic, partition, -1)
-        while offset < end:
-            records, offset = client.fetch(topic, partition, offset, committed=True)
-            number += len(records)
-    return number

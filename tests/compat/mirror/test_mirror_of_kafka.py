@@ -1,14 +1,10 @@
-"""A mirror between Flakelog and Apache Kafka 4.3, in both directions, and one that is killed 20 times."""
-
-import random
-from itertools import count
+"""A mirror between Flakelog and Apache Kafka 4.3, in both directions."""
 
 import pytest
 
 from broker.client.blocking import Client
 from broker.client.producer import Producer
-from tests.compat.mirror.mirror_process import MirrorProcess, end_of, has_all, records_of
-from tests.patience import until
+from tests.compat.mirror.mirror_process import MirrorProcess, has_all, records_of
 
 pytestmark = pytest.mark.soak
 RECORDS = 2_000
@@ -57,25 +53,3 @@ def without_added(partitions):
         number: [(*record[:3], [header for header in record[3] if header[0] not in added]) for record in records]
         for number, records in partitions.items()
     }
-
-
-def test_a_mirror_that_is_killed_twenty_times_loses_nothing(
-    source, target, source_client, target_client, mirror_of, topic
-):
-    source_client.create_topic(topic, 4)
-    mirror, numbers, chance = mirror_of(topic, "--instance", "one"), count(), random.Random(34)
-    sent = 0
-    for _ in range(20):
-        with Producer(source.bootstrap_servers) as producer:
-            for number in (next(numbers) for _ in range(5_000)):
-                producer.send(topic, str(number), str(number))
-        sent += 5_000
-        mirror.start()
-        wanted = end_of(target_client, topic) + chance.randrange(1, 5_000)
-        until(lambda: end_of(target_client, topic) >= wanted, "some more records")  # noqa: B023
-        mirror.kill()
-    with mirror:
-        until(lambda: mirror.lag_is_zero, "the end of the copy")
-    copied = records_of(target.bootstrap_servers, topic, end_of(target_client, topic))
-    wanted = records_of(source.bootstrap_servers, topic, sent)
-    assert {number: list(dict.fromkeys(records)) for number, records in copied.items()} == wanted

@@ -1,0 +1,73 @@
+"""`flakelog mirror` as a process: it goes on after a kill, and shows its figures."""
+
+import json
+import random
+
+import pytest
+
+from broker.client.group_requests import fetch_offsets, find_coordinator
+from flakelog.operations.groups import list_groups
+from tests.compat.mirror.mirror_process import end_of, has_all, records_of, send
+from tests.patience import until
+
+RECORDS = 3_000  # before each kill
+
+
+@pytest.mark.parametrize("options", ((), ("--exactly-once",)), ids=("at-least-once", "exactly-once"))
+@pytest.mark.parametrize("kills", (1, pytest.param(20, marks=pytest.mark.soak)))
+def test_a_mirror_that_is_killed_goes_on_and_loses_nothing(
+    source, target, source_client, target_client, process_of, topic, kills, options
+):
+    source_client.create_topic(topic, 2)
+    mirror, chance, sent = process_of(topic, "--instance", "first", *options), random.Random(34), 0
+    for _ in range(kills):
+        send(source.bootstrap_servers, topic, range(sent, sent + RECORDS))
+        sent += RECORDS
+        mirror.start()
+        has_all(target_client, topic, end_of(target_client, topic) + chance.randrange(1, RECORDS))
+        mirror.kill()
+    with mirror:
+        until(lambda: committed(source_client, mirror_group(source_client, topic), topic) == sent, "the last commit")
+    number = committed_records(target_client, topic)
+    assert number == sent or not options
+    copied = records_of(target.bootstrap_servers, topic, number)
+    wanted = records_of(source.bootstrap_servers, topic, sent)
+    assert {n: list(dict.fromkeys(records)) for n, records in copied.items()} == wanted
+
+
+def mirror_group(client, topic):
+    return next(group.group_id for group in list_groups(client) if f".{topic}." in group.group_id)
+
+
+def committed(client, group, topic):
+    """Return the sum of the offsets that a group has committed."""
+    coordinator = client.run(find_coordinator(client.core, group))
+    keys = [(topic, number) for number in range(client.topic(topic).partitions)]
+    return sum(stored.offset for stored in client.run(fetch_offsets(client.core, coordinator, group, keys)).values())
+
+
+def committed_records(client, topic):
+    """Return the number of committed records of a topic."""
+    number = 0
+    for partition in range(client.topic(topic).partitions):
+        offset, end = 0, client.find_offset(topic, partition, -1)
+        while offset < end:
+            records, offset = client.fetch(topic, partition, offset, committed=True)
+            number += len(records)
+    return number
+
+
+def test_figures_come_as_json(source, source_client, target_client, process_of, topic):
+    source_client.create_topic(topic, 1)
+    send(source.bootstrap_servers, topic, range(100))
+    with process_of(topic, "--json") as mirror:
+        has_all(target_client, topic, 100)
+    lines = [json.loads(line) for line in mirror.log.splitlines() if line.startswith("{")]
+    row = {"topic": topic, "partition": 0, "copied": 100, "end": 100, "lag": 0}
+    assert lines[-1]["records"] == 100 and lines[-1]["partitions"] == [row] and lines[-1]["stopped"] == {}
+
+
+def test_a_cluster_is_not_copied_onto_itself(source, process_of):
+    mirror = process_of(".*", target=source)
+    mirror.start()
+    assert mirror.wait() == 1 and "are one cluster" in mirror.log and "give --prefix" in mirror.log
