@@ -154,3 +154,21 @@ def test_a_consumer_that_moves_to_the_target_misses_no_record(
     with Consumer(target.bootstrap_servers, topic, group=group, timeout_ms=MS) as consumer:
         values = [int(next(consumer).value) for _ in range(50 - translated)]
     assert values == list(range(translated + 10, 60))
+
+
+def test_mirrors_of_one_name_share_the_partitions_and_hand_them_over(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 2)
+    send(source.bootstrap_servers, topic, range(100))
+    first, second = mirror_of(topic), mirror_of(topic)
+    with second:
+        with first:
+            until(lambda: len(first.figures().partitions) == len(second.figures().partitions) == 1, "a share of each")
+            send(source.bootstrap_servers, topic, range(100, 200))
+            has_all(target_client, topic, 200)
+        until(lambda: len(second.figures().partitions) == 2, "all partitions")
+        send(source.bootstrap_servers, topic, range(200, 300))
+        has_all(target_client, topic, 300)
+    copies = records_of(source.bootstrap_servers, topic, 300)
+    assert records_of(target.bootstrap_servers, topic, 300) == copies and end_of(target_client, topic) == 300

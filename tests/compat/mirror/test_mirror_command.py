@@ -71,3 +71,17 @@ def test_a_cluster_is_not_copied_onto_itself(source, process_of):
     mirror = process_of(".*", target=source)
     mirror.start()
     assert mirror.wait() == 1 and "are one cluster" in mirror.log and "give --prefix" in mirror.log
+
+
+def test_several_sources_with_a_prefix_of_each_feed_one_target(
+    source, target, source_client, target_client, process_of, topic
+):
+    for client, broker, values in ((source_client, source, range(30)), (target_client, target, range(50, 70))):
+        client.create_topic(topic, 1)
+        send(broker.bootstrap_servers, topic, values)
+    with process_of(topic, "--prefix", "far.", "--from", target.bootstrap_servers, "--prefix", "near."):
+        has_all(target_client, f"far.{topic}", 30)
+        has_all(target_client, f"near.{topic}", 20)
+    for prefix, broker, number in (("far.", source, 30), ("near.", target, 20)):
+        copies = records_of(target.bootstrap_servers, prefix + topic, number)
+        assert copies == records_of(broker.bootstrap_servers, topic, number)
