@@ -108,6 +108,8 @@ def mirror(
 
     if all_topics == (topics is not None):
         raise click.UsageError("give --topics REGEX or --all")
+    if len(set(sources)) < len(sources):
+        raise click.UsageError("two --from have the same brokers; mirrors of one cluster share its topics by --name")
     if prefixes and len(prefixes) != len(sources):
         raise click.UsageError(f"give one --prefix for each --from: {len(prefixes)} for {len(sources)}")
     try:

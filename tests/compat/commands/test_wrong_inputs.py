@@ -116,6 +116,8 @@ WRONG = [
     ("server --check-config PROPS", 1, ""),
     ("server --topic orders:x --data-dir TMP/data --set listeners=", 2, "orders:x"),
     ("check TMP/none", 2, "does not exist"),
+    ("mirror --from a:1 --from a:1 --to b:1 --all", 2, "two --from have the same brokers"),
+    ("mirror --from a:1 --to b:1", 2, "give --topics REGEX or --all"),
     ("spout run nowhere:topology", 2, "nowhere"),
     ("spout progress show --store TMP/none", 1, "there is no directory"),
     ("spout dead list w-none", 1, "w-none"),
