@@ -51,6 +51,7 @@ ELSEWHERE = {
     "check": "it needs a stopped server; tests/flakelog/test_check.py",
     "compat": "docs/compat.md has it; tests/flakelog/test_compat.py",
     "idgen": "it is `server` with fewer parts",
+    "mirror": "it copies between two clusters; tests/compat/mirror/test_mirror_command.py",
     "registry copy": "it needs a ZooKeeper; tests/compat/commands/test_registry_commands.py",
     "registry describe": "it needs a ZooKeeper; tests/compat/commands/test_registry_commands.py",
     "registry move": "it needs a ZooKeeper; tests/compat/commands/test_registry_commands.py",
