@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from broker.client.async_producer import AsyncProducer
     from broker.client.asyncio import AsyncClient
     from broker.client.blocking import Client
+    from broker.client.connector.connector_config import ConnectorConfig
+    from broker.client.connector.consumer_connector import ConsumerConnector, MessageStream
+    from broker.client.connector.topic_filter import TopicFilter
     from broker.client.consumer import Consumer
     from broker.client.consumer_config import ConsumerConfig
     from broker.client.log_record import Record
@@ -63,6 +66,9 @@ _MODULES = {
     "broker.client.async_producer": ("AsyncProducer",),
     "broker.client.asyncio": ("AsyncClient",),
     "broker.client.blocking": ("Client",),
+    "broker.client.connector.connector_config": ("ConnectorConfig",),
+    "broker.client.connector.consumer_connector": ("ConsumerConnector", "MessageStream"),
+    "broker.client.connector.topic_filter": ("TopicFilter",),
     "broker.client.consumer": ("Consumer",),
     "broker.client.consumer_config": ("ConsumerConfig",),
     "broker.client.log_record": ("Record",),
@@ -112,8 +118,10 @@ __all__ = [
     "Bolt",
     "Client",
     "ClientMetrics",
+    "ConnectorConfig",
     "Consumer",
     "ConsumerConfig",
+    "ConsumerConnector",
     "Delivered",
     "Earliest",
     "IdClient",
@@ -125,6 +133,7 @@ __all__ = [
     "LogSink",
     "LogSpout",
     "MessageOutcome",
+    "MessageStream",
     "MetadataScheme",
     "OncePerMessage",
     "PoisonBatch",
@@ -139,6 +148,7 @@ __all__ = [
     "Spout",
     "SpoutConfig",
     "StringScheme",
+    "TopicFilter",
     "TopicScheme",
     "Topology",
     "TopologyConfig",

@@ -16,6 +16,11 @@ _NS_PER_MS = 1_000_000
 _steady_ns = partial(time.clock_gettime_ns, _STEADY_CLOCK)  # read for each id; a partial is cheaper than a function
 
 
+def steady_ms() -> int:
+    """Return the time in ms on the clock that counts suspend; its start is arbitrary."""
+    return _steady_ns() // _NS_PER_MS
+
+
 class IdClock:
     """A clock whose now_ms() never falls. Not thread-safe: use one thread or a lock. Both source clocks count ns."""
 

@@ -6,6 +6,7 @@ broker.client.fetch_session says what each request asks for, and how long the br
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from uuid import UUID
 
 from broker.client.address import Address
 from broker.client.asyncio import AsyncClient
@@ -33,6 +34,7 @@ class AsyncFetches:
         self._answer = answer
         self._brokers: dict[Address, _Broker] = {}
         self._topic_ids: dict[Key, object] = {}
+        self._expected_ids: dict[Key, UUID] = {}
         self._homeless: dict[Key, PartitionAsk] = {}
         self._lookup: asyncio.Task[None] | None = None
 
@@ -44,6 +46,16 @@ class AsyncFetches:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def expect(self, key: Key, topic_id: UUID | None) -> None:
+        """Fetch the partition of this topic only. An ask gets TopicRecreated while its name means another topic.
+
+        With None, the first topic that is found is the one.
+        """
+        self._topic_ids.pop(key, None)
+        self._expected_ids.pop(key, None)
+        if topic_id is not None:
+            self._expected_ids[key] = topic_id
 
     def want(self, asks: Iterable[PartitionAsk]) -> None:
         """Fetch these partitions."""
@@ -58,7 +70,7 @@ class AsyncFetches:
 
     def _send(self, leader: Leader, ask: PartitionAsk) -> None:
         now = self.client.core.known_id(ask.topic)
-        before = self._topic_ids.get(ask.key)
+        before = self._expected_ids.get(ask.key) or self._topic_ids.get(ask.key)
         self._topic_ids[ask.key] = now or before
         if before is not None and now is not None and before != now:
             self._answer(ask, TopicRecreated(ask.topic, now))

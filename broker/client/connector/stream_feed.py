@@ -1,0 +1,231 @@
+"""SHELL (threads, asyncio): the queue of one stream. The connector's loop fills it, and a program's thread empties it.
+
+All methods hold the connector's lock. So a record is handed out while its partition is owned for certain, and a
+partition that goes to another consumer is dropped before its offset is committed for the last time.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from threading import Condition, get_ident
+from uuid import UUID
+
+from broker.client.async_fetches import AsyncFetches
+from broker.client.asyncio import AsyncClient
+from broker.client.connector.connector_config import ConnectorConfig
+from broker.client.connector.events import Claimed
+from broker.client.connector.rebalance import RegistryConsumer
+from broker.client.consumer_core import ConsumerCore
+from broker.client.errors import BrokerError, TopicRecreated
+from broker.client.fetch_session import PartitionAsk
+from broker.client.log_record import Record
+from broker.cluster.documents import TopicPartition, decode_uuid
+from broker.record.compression import DECOMPRESSED_BYTES_MAX
+from broker.wire.errors import ErrorCode
+from broker.wire.fetch import FetchedPartition
+from idgen.clock import steady_ms
+
+PREPARED_MAX = 500  # records that are unpacked at a time, as with a Consumer
+
+_log = logging.getLogger("broker.client.connector")
+
+
+class StreamFeed:
+    """The partitions and the records of one stream."""
+
+    def __init__(
+        self, changed: Condition, consumer: RegistryConsumer, config: ConnectorConfig, call: Callable[..., object]
+    ) -> None:
+        """`changed` has the connector's lock. `call` calls a function on the loop."""
+        self._changed = changed
+        self._consumer = consumer
+        self._config = config.fetching
+        self._call = call
+        self._core = ConsumerCore(self._config, DECOMPRESSED_BYTES_MAX)
+        self._topic_ids: dict[TopicPartition, UUID | None] = {}
+        self._held: Record | None = None
+        """A record that is handed out once its partition is owned for certain again."""
+        self._in_hand: tuple[TopicPartition, int] | None = None
+        """The record that the program works on: its partition, and the offset after it."""
+        self._thread = 0
+        self._is_taking = False
+        self._error: Exception | None = None
+        self._end: Exception | None = None
+        self._is_over = False
+        self._want_call: asyncio.Handle | None = None
+
+    # --- the program's side
+
+    def take(self, timeout_ms: int | None) -> Record | None:
+        """Return the next record; None after the timeout, and once the connector is closed.
+
+        The record that was returned before counts as processed. Raise the error of a fetch that no retry can mend.
+        """
+        with self._changed:
+            self._thread, self._is_taking = get_ident(), True
+            try:
+                self.finish_record()
+                return self._take(None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000)
+            finally:
+                self._is_taking = False
+
+    def _take(self, until_s: float | None) -> Record | None:
+        while not self._is_over:
+            record = self._next()
+            if record is not None:
+                return record
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            left_s = None if until_s is None else until_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return None
+            self._changed.wait(left_s)
+        if self._end is not None:
+            raise self._end
+        return None
+
+    def _next(self) -> Record | None:
+        record = self._held or self._core.hand()
+        if record is None:
+            is_prepared = self._core.prepare(PREPARED_MAX)
+            self._pass_positions()
+            if not is_prepared:
+                return None
+            self._call(self._want_soon)  # there is room in the queue again
+            record = self._core.hand()
+            assert record is not None, "records are prepared"
+        partition = TopicPartition(record.topic, record.partition)
+        if not self._consumer.may_deliver(partition, steady_ms()):
+            self._held = record
+            return None
+        self._held, self._in_hand = None, (partition, record.offset + 1)
+        return record
+
+    def finish_record(self) -> None:
+        """Count the record that the program works on as processed."""
+        with self._changed:
+            if self._in_hand is not None:
+                self._consumer.processed(*self._in_hand)
+                self._in_hand = None
+
+    def _pass_positions(self) -> None:
+        """Move the positions past what is never handed out, such as the markers of transactions."""
+        for topic, partition in self._core.owned:
+            position = self._core.position((topic, partition))
+            if position is not None:
+                self._consumer.processed(TopicPartition(topic, partition), position)
+
+    @property
+    def is_mine(self) -> bool:
+        """True if the calling thread has taken the last record."""
+        return self._thread == get_ident()
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True in a signal handler that has interrupted `take`."""
+        return self._is_taking and self.is_mine
+
+    # --- the loop's side
+
+    def open(self, client: AsyncClient) -> None:
+        self._fetches = AsyncFetches(client, self._config, self._core.figures, self._answered)
+
+    async def close(self) -> None:
+        if self._want_call is not None:
+            self._want_call.cancel()
+        await self._fetches.close()
+
+    def end(self, error: Exception | None = None) -> None:
+        """Hand out no more records. `error` is raised by all calls of `take` from now on."""
+        with self._changed:
+            self._is_over, self._end = True, error
+            self._changed.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        """Raise an error in the program's thread, once."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def claim(self, claimed: Claimed) -> None:
+        """Read a partition that the consumer owns now, of the topic that it was claimed of."""
+        with self._changed:
+            key, topic_id = claimed.partition, claimed.topic.topic_id
+            self._topic_ids[key] = None if topic_id is None else decode_uuid(topic_id)
+            self._fetches.expect(key, self._topic_ids[key])
+            self._core.assigned([key])
+            if claimed.offset is not None:
+                self._core.set_position(key, claimed.offset, is_committed=True)
+
+    def drop(self, partition: TopicPartition) -> None:
+        """Forget a partition that goes to another consumer, and its records."""
+        with self._changed:
+            self._core.drop([partition])
+            self._topic_ids.pop(partition, None)
+            if self._held is not None and (self._held.topic, self._held.partition) == partition:
+                self._held = None
+            if self._in_hand is not None and self._in_hand[0] == partition:
+                self._in_hand = None
+
+    def unplaced(self) -> list[TopicPartition]:
+        """Return the partitions whose beginning must be looked up."""
+        with self._changed:
+            fresh, reset = self._core.unplaced()
+            return [TopicPartition(*key) for key in (*fresh, *reset)]
+
+    def place(self, partition: TopicPartition, offset: int, topic_id: UUID | None) -> bool:
+        """Set where a partition begins. Return False if it has begun, or if the offset is that of another topic."""
+        with self._changed:
+            expected = self._topic_ids.get(partition)
+            if partition not in self.unplaced() or (None not in (expected, topic_id) and expected != topic_id):
+                return False
+            self._core.set_position(partition, offset)
+            return True
+
+    def want(self) -> int | None:
+        """Fetch what there is room for. Return when a partition that failed is due again, None if none failed."""
+        with self._changed:
+            self._want_call = None
+            asks = self._core.asks(steady_ms())
+            retry_ms = self._core.next_ask_ms()
+            notes, poison = self._core.take_notes(), self._core.take_poison()
+        self._fetches.want(asks)
+        _report([*notes, *(f"skipped a batch whose records cannot be decoded: {batch}" for batch in poison)])
+        return retry_ms
+
+    def wake(self) -> None:
+        """Let the program's thread look again whether a record may be handed out."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _want_soon(self) -> None:
+        if self._want_call is None and not self._is_over:  # one look at the partitions for all answers of a response
+            self._want_call = asyncio.get_running_loop().call_soon(self.want)
+
+    def _answered(self, ask: PartitionAsk, answer: FetchedPartition | Exception) -> None:
+        with self._changed:
+            expected = self._topic_ids.get(TopicPartition(*ask.key))
+            is_another = None not in (expected, ask.topic_id) and ask.topic_id != expected
+            if is_another or isinstance(answer, TopicRecreated):
+                answer = self.refuse_topic(ask.key)
+            self._core.answered(ask, answer, steady_ms())
+            self._changed.notify_all()
+        self._want_soon()
+
+    def refuse_topic(self, key: tuple[str, int]) -> BrokerError:
+        """Return the error of a request that met another topic than the partition was claimed of.
+
+        Either the broker's Metadata is old, or a rebalance is about to claim the new topic. So it is looked up again.
+        """
+        try:
+            self._fetches.client.core.check(*key, ErrorCode.UNKNOWN_TOPIC_ID)
+        except BrokerError as error:
+            return error
+        raise AssertionError("the code is an error")
+
+
+def _report(notes: Iterable[str]) -> None:
+    for note in notes:
+        _log.warning("%s", note)
