@@ -36,7 +36,8 @@ class Connection:
     """
 
     __slots__ = (
-        "peer", "listener", "user", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
+        "peer", "listener", "user", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason",
+        "active_ms",
         "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "behind", "_sliced",
         "_lacks_memory", "_lacks_ids", "was_paused", "opened", "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip

@@ -31,8 +31,8 @@ _WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 class TlsSocket(ssl.SSLSocket):
     """A socket of TLS that blocks as a plain one does: BlockingIOError in place of OpenSSL's two errors.
 
-    After BlockingIOError of `send` the same bytes must be sent again, because OpenSSL has encrypted a part. More bytes may
-    follow them.
+    After BlockingIOError of `send` the same bytes must be sent again, because OpenSSL has encrypted a part. More bytes
+    may follow them.
     """
 
     _sslobj: Any

@@ -161,8 +161,8 @@ DIFFERENCES = (
     ),
     (
         "Listeners",
-        "PLAINTEXT and SSL, and on this machine only unless `listeners` says more; there is no SASL. Brokers reach each "
-        "other in PLAINTEXT.",
+        "PLAINTEXT and SSL, and on this machine only unless `listeners` says more; there is no SASL. Brokers reach "
+        "each other in PLAINTEXT.",
     ),
     (
         "TLS",

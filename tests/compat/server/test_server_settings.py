@@ -196,7 +196,8 @@ def test_what_is_wrong_with_values_together_is_told_beside_all_else_that_is_wron
 def test_every_error_of_a_file_is_told_at_once_and_a_refused_listener_is_not_called_honoured(tmp_path):
     file = tmp_path / "server.properties"
     file.write_text(
-        "listeners=SASL_SSL://:9093\nadvertised.listeners=SASL_SSL://me:9093\nnum.partitions=none\nsuper.users=User:ada\n"
+        "listeners=SASL_SSL://:9093\nadvertised.listeners=SASL_SSL://me:9093\nnum.partitions=none\n"
+        "super.users=User:ada\n"
         "flakelog.ids.raise.interval.ms=20000\nssl.keystore.password=hunter2\nsasl.jaas.config=hunter2;\n"
     )
     done = flakelog("server", "--check-config", str(file), "--json")

@@ -223,7 +223,8 @@ def test_a_certificate_of_another_name_needs_a_setting(tmp_path):
 
 def test_a_certificate_is_altered_at_run_time_and_stays_so(files, tmp_path):
     store = "listener.name.ssl.ssl.keystore.location"
-    second = files.authority.issue("broker", hosts=("localhost", "127.0.0.1", "second")).write_pem(tmp_path / "second.pem")
+    issued = files.authority.issue("broker", hosts=("localhost", "127.0.0.1", "second"))
+    second = issued.write_pem(tmp_path / "second.pem")
     with ServerProcess(tmp_path / "data", files.settings()) as server:
         with pytest.raises(subprocess.CalledProcessError) as refused:
             command(server, f"config set --broker 1 {store}=/not/there")
