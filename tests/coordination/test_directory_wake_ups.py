@@ -166,7 +166,7 @@ def test_a_closed_session_leaves_no_socket_thread_or_descriptor(tmp_path):
         session.execute(Create("/a", ephemeral=True))
         session.close()
     until(lambda: threading.active_count() == threads)
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors  # an earlier test may have left one that is closed meanwhile
     assert os.listdir(tmp_path / "wake") == []
     watcher.close()
 
