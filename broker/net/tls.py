@@ -81,7 +81,6 @@ class ListenerTls:
         self._log = log
         self._signature = self._files_now(config)
         self._material, self._context = _build(config)
-        self._reading: Thread | None = None
 
     @property
     def expires_ms(self) -> int:

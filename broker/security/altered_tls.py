@@ -4,11 +4,10 @@ An alteration that cannot work is refused before it is stored: a store that is n
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Protocol
 
 from broker.security.handshakes import HandshakeFigures
-from broker.security.tls_config import TlsConfig, names_of_listener, tls_of
+from broker.security.tls_config import TlsConfig, errors_as_given, tls_of
 from idgen.settings import InvalidSetting, from_properties
 
 
@@ -52,7 +51,8 @@ class AlteredTls:
         for name, listener in self.listeners.items():
             config = tls_of(name, properties)
             if config != listener.config:
-                self._named(name, properties, partial(listener.check, config))
+                with errors_as_given(name, properties):
+                    listener.check(config)
 
     def use(self, altered: Mapping[str, str]) -> None:
         """Use the settings with these alterations. A listener that cannot use them keeps its own, and a line says why.
@@ -66,15 +66,7 @@ class AlteredTls:
             try:
                 config = tls_of(name, properties)
                 if config != listener.config:
-                    self._named(name, properties, partial(listener.use, config))
+                    with errors_as_given(name, properties):
+                        listener.use(config)
             except InvalidSetting as error:
                 self._report(f"listener {name} keeps its TLS settings: {error}")
-
-    @staticmethod
-    def _named(listener: str, properties: Mapping[str, str], act: Callable[[], None]) -> None:
-        """Let an error name the setting as it was given."""
-        try:
-            act()
-        except InvalidSetting as error:
-            own = names_of_listener(listener, properties)
-            raise InvalidSetting(own.get(error.name, error.name), error.value, error.wanted) from None

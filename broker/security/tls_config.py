@@ -3,7 +3,8 @@
 `listener.name.NAME.ssl.x` sets one for the listener NAME, and `ssl.x` for all others.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from broker.security.cipher_suites import SERVED, Offer, offer
@@ -147,9 +148,17 @@ def names_of_listener(listener: str, properties: Mapping[str, str]) -> dict[str,
 def tls_of(listener: str, properties: Mapping[str, str]) -> TlsConfig:
     """Return the TLS settings of a listener: its own go before those of all. Raise InvalidSetting."""
     own = names_of_listener(listener, properties)
-    try:
+    with errors_as_given(listener, properties):
         return from_properties(TlsConfig, {**properties, **{name: properties[its] for name, its in own.items()}})
+
+
+@contextmanager
+def errors_as_given(listener: str, properties: Mapping[str, str]) -> Iterator[None]:
+    """Let an InvalidSetting name the setting as it was given: under the listener's own name, or that for all."""
+    try:
+        yield
     except InvalidSetting as error:
+        own = names_of_listener(listener, properties)
         raise InvalidSetting(own.get(error.name, error.name), error.value, error.wanted) from None
 
 

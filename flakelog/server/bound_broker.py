@@ -11,7 +11,7 @@ from broker.log.storage.os_storage import OsStorage
 from broker.metadata.image import RegisteredBroker
 from broker.metadata.local_metadata import FileMetadataStore, LocalMetadata
 from broker.net.server import BrokerServer
-from broker.security.tls_config import names_of_listener
+from broker.security.tls_config import errors_as_given
 from broker.services.lower_replication import lowered_default
 from broker.settings.config import BrokerConfig
 from coordination.socket_folder import SocketFolder
@@ -114,11 +114,8 @@ def _tls_of(listener: str, settings: Settings, report: Report) -> "ListenerTls":
     from broker.net.tls import ListenerTls, exposed_files
 
     config = settings.listener_tls[listener]
-    try:
+    with errors_as_given(listener, settings.properties):
         made = ListenerTls(listener, config, report)
-    except InvalidSetting as error:
-        own = names_of_listener(listener, settings.properties)
-        raise InvalidSetting(own.get(error.name, error.name), error.value, error.wanted) from None
     for file in exposed_files(config):
         report(f"other users of this machine can read {file}, which has the private key of {listener}: chmod 600 it")
     return made
