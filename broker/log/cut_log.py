@@ -119,7 +119,7 @@ class PrepareCut:
         begin = (kept.offset, kept.log_bytes) if kept is not None and in_segment else (base, 0)
         end_offset, log_bytes = self._last_batch(base, *begin)
         if end_offset < log.log_start_offset:  # the log begins inside the batch that is cut
-            return _anew(log, log.log_start_offset)
+            return _anew(log, log.log_start_offset, self._bound_before(base, log.log_start_offset))
         return CutEnd(end_offset, base, log_bytes, kept or self._lowered(bases[: number + 1]))
 
     def _kept(self, base: int) -> LogPosition | None:
@@ -151,7 +151,7 @@ class PrepareCut:
     def _lowered(self, bases: Sequence[int]) -> LogPosition:
         """Return the position at the beginning of the segment that is cut, so that recovery reads all of it."""
         log, base = self.cut.log, bases[-1]
-        last_id = self._last_id(bases[-2], base) if len(bases) > 1 else -1
+        last_id = self._last_id(bases[-2], base) if len(bases) > 1 else self._bound_before(base, base)
         return replace(
             _empty(log, base),
             log_start_offset=log.log_start_offset,
@@ -160,6 +160,21 @@ class PrepareCut:
             cleaned_offset=min(log.cleaned_offset, base),
             decided_offset=0,  # a marker past the cut may have ended a transaction that began long before
         )
+
+    def _bound_before(self, base: int, offset: int) -> int:
+        """Return an id that no record before `offset` exceeds, although the log has none of them (rule I7).
+
+        The leader may have these records still. Then its log is not empty, and it tells no last id. The segment at
+        `base` has the first record from `offset` on.
+        """
+        if not offset:
+            return -1
+        ids = IdIndex(self.cut.storage.open(self.cut.path(base, ID_INDEX)), base)
+        first = next(ids.entries(), None)
+        if first is None:
+            return self.cut.log.last_id
+        runs = ids.runs(offset, offset + 1)  # none if a cleaner has removed the first batch of the segment
+        return (runs[0][0] if runs else first.first_id) - 1
 
     def _last_id(self, before: int, end: int) -> int:
         ids = IdIndex(self.cut.storage.open(self.cut.path(before, ID_INDEX)), before)

@@ -91,6 +91,20 @@ def test_a_log_that_begins_inside_the_batch_that_is_cut_begins_anew_at_its_start
     assert (log.log_start_offset, log.log_end_offset, ids(log)) == (start, start, [])
 
 
+@pytest.mark.parametrize("start", range(1, max(ENDS)))
+def test_a_log_that_is_cut_at_its_start_knows_that_no_id_before_is_greater(start):
+    """Rule I7: its leader may have the older records still, and no others. Then it is in sync, and may lead."""
+    broker = filled()
+    known = ids(broker.log())
+    broker.manager.delete_records(broker.log(), start, broker.now)
+    broker.round()
+    broker.truncate(start)
+    for each in (broker, Broker(broker.storage)):
+        log = each.log()
+        assert (log.log_start_offset, log.log_end_offset) == (start, start)
+        assert known[start - 1] <= log.last_id < known[start]
+
+
 def test_a_truncation_keeps_the_start_of_a_log_whose_older_records_were_deleted():
     broker = filled(checkpoint_at=16)
     broker.manager.delete_records(broker.log(), 12, broker.now)
