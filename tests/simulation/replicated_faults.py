@@ -17,6 +17,7 @@ from broker.cluster.documents import Life
 from broker.log import copied_appender, leader_epochs
 from broker.log.copied_appender import CopyRefused
 from broker.log.partition_log import PartitionLog
+from broker.log.truncation import Truncations
 from broker.membership.directory_life import DirectoryLife
 from broker.membership.followed_partitions import FollowedPartitions
 from broker.record.records import LONG_MAX
@@ -269,8 +270,10 @@ def stamps_without_a_floor(patch):
 
 
 def knows_no_last_id_of_an_empty_log(patch):
-    """I7: a follower does not take over the last id of its leader's empty log."""
+    """I7: a follower does not take over the last id of its leader's empty log, nor that before the leader's start."""
     patch.setattr(PartitionLog, "know_last_id", lambda log, id: None)
+    begin = Truncations.begin
+    patch.setattr(Truncations, "begin", lambda cuts, offsets, last_ids, *, anew: begin(cuts, offsets, {}, anew=anew))
 
 
 def tells_no_power_cut(patch):
