@@ -26,7 +26,7 @@ class FollowerOfBoth:
         self.clients = [leader.follower(broker_id) for leader in model.leaders]
         self.life = self.clients[0].life
         self.template = self.clients[0].request(TOPIC, 0)
-        self.waits = False
+        self.waits, self.asked_life = False, self.life
         self.begin()
 
     def begin(self):
@@ -51,7 +51,7 @@ class FollowerOfBoth:
         in_session = common._replace(partitions=named, forgotten=gone, session_id=id, session_epoch=epoch)
         in_full = common._replace(partitions=list(self.asked.values()), session_epoch=FINAL_EPOCH)
         self.known = dict(self.asked)
-        self.waits = True
+        self.waits, self.asked_life = True, self.life
         for follower, request in zip(self.clients, (in_session, in_full)):
             follower.client.send(FETCH, 17, request)
 
@@ -68,7 +68,9 @@ class FollowerOfBoth:
         ((_, own),), ((_, other),) = own, other
         assert not own.error_code and not other.error_code
         id, epoch = self.session
-        news = [row for row in other.partitions if self._is_news(row) or epoch == INITIAL_EPOCH]
+        own_indexes = {row.partition for row in own.partitions}
+        due = [row for row in other.partitions if row.partition in own_indexes or not self._may_miss(row)]
+        news = [row for row in due if self._is_news(row) or epoch == INITIAL_EPOCH]
         own_rows, rows = ({row.partition: told(row) for row in answer} for answer in (own.partitions, news))
         assert own_rows == rows, f"follower {self.id} was told {own_rows} instead of {rows}"
         self.session = own.session_id, epoch + 1
@@ -76,6 +78,13 @@ class FollowerOfBoth:
         for row in own.partitions:
             self.model.counts["news"] += 1
             self._go_on(row)
+
+    def _may_miss(self, row):
+        """Return True for an error that a session need not tell: that the life is over in which the follower asked.
+
+        Such a fetch counts for nothing (rule E3). It is told so once the partition has something else to tell.
+        """
+        return row.error_code == ErrorCode.STALE_BROKER_EPOCH and self.asked_life < self.life
 
     def _is_news(self, row):
         known = self.told.get(row.partition) == (row.high_watermark, row.log_start_offset)
