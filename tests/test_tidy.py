@@ -95,6 +95,7 @@ SHELLS = {
     "broker/client/mirror/outlet.py",
     "broker/client/mirror/target_topics.py",
     "broker/client/mirror/transactional_copy.py",
+    "broker/client/timed_wait.py",
     "broker/client/twisted.py",
     "broker/client/producer.py",
     "broker/client/producer_outcomes.py",

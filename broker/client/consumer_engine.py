@@ -36,6 +36,7 @@ from broker.client.offset_lookup import find_offsets
 from broker.client.offset_spec import OffsetSpec, check_start
 from broker.client.records import PoisonBatch
 from broker.client.subscription import Subscription, check_pair, named
+from broker.client.timed_wait import wait_for_event
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition
@@ -187,8 +188,7 @@ class ConsumerEngine:
         retry_ms = self.core.next_ask_ms()
         if retry_ms is not None:
             ends.append(max(now + 0.001, retry_ms / 1000))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), max(0.0, min(ends) - now))
+        await wait_for_event(self._wake, max(0.0, min(ends) - now))
 
     def _follow_group(self) -> None:
         if self._thread is not None:

@@ -35,6 +35,7 @@ from broker.client.errors import BrokerError, ClientError, CommitFailed, GroupRe
 from broker.client.offset_lookup import find_offsets
 from broker.client.registry.living_brokers import LivingBrokers
 from broker.client.registry.nodes import StreamId
+from broker.client.timed_wait import wait_for_event
 from broker.cluster.documents import TopicPartition
 from broker.now import Now
 from coordination.port import ConnectionLost, CoordinationError, Operation, Result
@@ -106,8 +107,7 @@ class ConnectorEngine:
             while not self._is_over:
                 self._wake.clear()
                 seconds = self._turn()
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), seconds)
+                await wait_for_event(self._wake, seconds)
         finally:
             await self._end()
 

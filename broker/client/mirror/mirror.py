@@ -46,6 +46,7 @@ from broker.client.mirror.target_topics import TargetTopics
 from broker.client.mirror.transactional_copy import TransactionalCopy
 from broker.client.offset_spec import Earliest
 from broker.client.subscription import subscription
+from broker.client.timed_wait import wait_for_event
 from broker.record.batch import CorruptBatch
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 
@@ -235,8 +236,7 @@ class Mirror:
 
     async def _wait_for_answer(self) -> None:
         self._change.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._change.wait(), STEP_SECONDS)
+        await wait_for_event(self._change, STEP_SECONDS)
 
     def _look_after(self, engine: ConsumerEngine) -> None:
         """Stop the topics with gaps at the source, and those that the target refuses."""

@@ -20,6 +20,7 @@ from broker.client.address import Address
 from broker.client.errors import ClientError
 from broker.client.known_nodes import KnownNodes
 from broker.client.registry.living_brokers import LivingBrokers
+from broker.client.timed_wait import wait_for_event
 from coordination.access import an_ensemble
 from coordination.port import CoordinationError, Coordinator, CoordinatorUnavailable, run
 from coordination.sessions import open_session
@@ -109,8 +110,7 @@ class RegistryBootstrap:
 
     async def _watch(self) -> None:
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), LOOK_SECONDS)
+            await wait_for_event(self._woken, LOOK_SECONDS)
             self._woken.clear()
             await asyncio.to_thread(self._update)  # a read may wait for ZooKeeper, and connections go on meanwhile
             self._nodes.learn(self._brokers.addresses)
@@ -152,7 +152,8 @@ class RegistryBootstrap:
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         for address in self._nodes.in_order():
             try:
-                streams = await asyncio.wait_for(asyncio.open_connection(*address), BROKER_SECONDS)
+                async with asyncio.timeout(BROKER_SECONDS):  # wait_for drops a cancellation that comes with the answer
+                    streams = await asyncio.open_connection(*address)
             except OSError:  # TimeoutError is one
                 self._nodes.avoid(address)
             else:
