@@ -188,24 +188,35 @@ def _leaving(cluster: Cluster, partitions: int) -> Iterator[tuple[_Leaving, str]
         leaving.come_back(topic)
 
 
-def _kill(cluster: Cluster, partitions: int) -> Figures:
-    """Kill the leader of all partitions, and produce to each of them."""
-    with _leaving(cluster, partitions) as (leaving, topic):
+def _time(leaving: _Leaving, topic: str, work: Callable[[], object]) -> Figures:
+    """Do the work in a thread, and wait for its end and for the other leaders."""
+    with ThreadPoolExecutor(1) as pool:
         begin = time.perf_counter()
-        leaving.end(cleanly=False)
-        produce_to(cluster, topic, range(partitions))
-        return {"s": time.perf_counter() - begin}
+        working = pool.submit(work)
+        leaving.await_other_leaders(topic)
+        moved = time.perf_counter() - begin
+        working.result()
+        return {"s": time.perf_counter() - begin, "s until all leaders have moved": moved}
+
+
+def _kill(cluster: Cluster, partitions: int) -> Figures:
+    """Kill the leader of all partitions, and produce to each of them.
+
+    librdkafka looks for a leader that it lacks once a second, so that others lead before it knows of them.
+    """
+    with _leaving(cluster, partitions) as (leaving, topic):
+
+        def work() -> None:
+            leaving.end(cleanly=False)
+            produce_to(cluster, topic, range(partitions))
+
+        return _time(leaving, topic, work)
 
 
 def _stop(cluster: Cluster, partitions: int) -> Figures:
     """Stop the leader of all partitions, and wait for the end of its process and for the other leaders."""
-    with _leaving(cluster, partitions) as (leaving, topic), ThreadPoolExecutor(1) as pool:
-        begin = time.perf_counter()
-        ended = pool.submit(leaving.end, cleanly=True)
-        leaving.await_other_leaders(topic)
-        moved = time.perf_counter() - begin
-        ended.result()
-        return {"s": time.perf_counter() - begin, "s until all leaders have moved": moved}
+    with _leaving(cluster, partitions) as (leaving, topic):
+        return _time(leaving, topic, partial(leaving.end, cleanly=True))
 
 
 @contextmanager
