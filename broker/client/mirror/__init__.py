@@ -4,7 +4,8 @@
                            ^                                 |
                            +--- commit, after the acknowledgement of the target
 
-`mirror` is the shell: one asyncio loop that runs a consumer and a sender. The other modules do no I/O:
+`mirror` is the shell: one asyncio loop that runs a consumer and a sender. `owned_partitions` is the group's part of it:
+partitions come and go. These modules do no I/O:
 
     names            which topics are copied, and their names at the target
     topic_settings   the settings with which a topic is made at the target

@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from broker.client.leaders import Partition
+
 EVERY_TOPIC = re.compile(".*")
 
 
@@ -42,3 +44,7 @@ class MirrorSettings:
     """How often the offsets of groups are translated."""
     queue_bytes_max: int = 64 << 20
     """Once so many bytes wait for the target, no more are read."""
+
+    def target_of(self, key: Partition) -> Partition:
+        """Return the target's partition of one of the source."""
+        return self.prefix + key[0], key[1]

@@ -1,0 +1,285 @@
+"""SHELL (asyncio): the partitions that the mirror's group has given to this mirror, until it hands them over.
+
+    assigned --> take over: the topic at the target, the offset to go on at --> commits by time --> hand over
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+
+from broker.client.asyncio import AsyncClient
+from broker.client.consumer_engine import ASSIGNED, REVOKED, ConsumerEngine, Rebalance
+from broker.client.core import TopicInfo
+from broker.client.errors import ClientError, MustAbort, ProducerFenced
+from broker.client.group_requests import CommittedOffset
+from broker.client.leaders import Partition
+from broker.client.mirror.checkpoints import Checkpoints
+from broker.client.mirror.figures import PartitionLag
+from broker.client.mirror.offset_pairs import OffsetPairs
+from broker.client.mirror.outlet import Outlet
+from broker.client.mirror.progress import PartitionProgress
+from broker.client.mirror.settings import MirrorSettings
+from broker.client.mirror.target_topics import TargetTopics
+from broker.client.mirror.transactional_copy import TransactionalCopy
+from broker.client.mirror.waits import RETRY_SECONDS, Waits
+from broker.client.offset_spec import Earliest
+
+SETTLE_SECONDS = 10.0  # the longest wait for the target's acknowledgements before a partition is handed over
+
+NONE = CommittedOffset(-1)
+
+_log = logging.getLogger("broker.client.mirror")
+
+
+class OwnedPartitions:
+    """The partitions that one mirror copies, with the progress of each. All calls are made on the loop."""
+
+    def __init__(
+        self,
+        settings: MirrorSettings,
+        source: AsyncClient,
+        target: AsyncClient,
+        engine: ConsumerEngine,
+        outlet: Outlet,
+        copy_group: str,
+        waits: Waits,
+    ) -> None:
+        self.stopped: dict[str, str] = {}
+        """The source's topics that are no longer copied, and why."""
+        self._settings = settings
+        self._source = source
+        self._engine = engine
+        self._outlet = outlet
+        self._waits = waits
+        self._topics = TargetTopics(source, target, settings.prefix)
+        self._checkpoints = Checkpoints(target, copy_group)
+        self._transactions = AsyncClient("", core=target.core)
+        self._progress: dict[Partition, PartitionProgress] = {}
+        self._copies: dict[Partition, TransactionalCopy] = {}  # with exactly_once
+        self._failed: set[Partition] = set()
+        self._earlier_records = self._earlier_bytes = 0  # of partitions that were handed over
+
+    # --- what the copy asks
+
+    def copying(self, key: Partition) -> PartitionProgress | None:
+        """Return the progress of a partition, None while nothing of it is copied."""
+        if key[0] in self.stopped or key in self._failed:
+            return None
+        return self._progress[key]
+
+    def transactional_copy(self, key: Partition) -> TransactionalCopy | None:
+        """Return what copies a partition in transactions, None if no transactions are wanted."""
+        return self._copies.get(key)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait for transactions of the target."""
+        return sum(copy.queued_bytes for copy in self._copies.values())
+
+    @property
+    def copied_records(self) -> int:
+        """Records that the target has acknowledged."""
+        return self._earlier_records + sum(progress.copied_records for progress in self._progress.values())
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that the target has acknowledged."""
+        return self._earlier_bytes + sum(progress.copied_bytes for progress in self._progress.values())
+
+    def pairs(self) -> dict[Partition, OffsetPairs]:
+        """Return the pairs of offsets of the partitions that are copied."""
+        return {key: progress.pairs for key, progress in self._progress.items() if key[0] not in self.stopped}
+
+    def lags(self) -> dict[Partition, PartitionLag]:
+        """Return how far each partition was copied."""
+        return {
+            key: PartitionLag(self._progress[key].position, figures.end)
+            for key, figures in self._engine.core.partition_figures().items()
+            if key in self._progress
+        }
+
+    def stop_topic(self, topic: str, reason: str) -> None:
+        """Copy nothing more of a topic of the source."""
+        if topic not in self.stopped:
+            self.stopped[topic] = reason
+            _log.error("topic %s is no longer copied: %s", topic, reason)
+        self._engine.core.pause(key for key in self._engine.core.owned if key[0] == topic)
+
+    def look_after(self) -> None:
+        """Stop the topics with gaps at the source, and those that the target refuses."""
+        for gap in self._engine.core.take_gaps():
+            self.stop_topic(
+                gap.key[0],
+                f"partition {gap.key[1]} was to go on at offset {gap.offset}: {gap.reason}; "
+                "--skip-lost goes on at the first offset that is there",
+            )
+        for (name, number), error in self._outlet.take_stopped():
+            topic = name.removeprefix(self._settings.prefix)
+            self.stop_topic(topic, f"the target refuses a batch of partition {number}: {error}")
+
+    # --- partitions come and go
+
+    async def rebalance(self, change: Rebalance) -> None:
+        """Take partitions over, or hand them over. Raise ClientError."""
+        if change.kind == ASSIGNED:
+            await self._take_over(change.partitions)
+            return
+        if change.kind == REVOKED:
+            with suppress(ClientError):
+                await self.hand_over(change.partitions)
+        self._outlet.drop(map(self._settings.target_of, change.partitions))
+        for key in change.partitions:
+            self._let_go(key)
+            self._failed.discard(key)
+            if key in self._copies:
+                await self._copies.pop(key).close()
+
+    async def retry(self) -> bool:
+        """Take partitions over again whose transactions failed; return True if there are some. Raise ClientError."""
+        failed = [key for key in sorted(self._failed) if key in self._engine.core.owned]
+        if failed:
+            await asyncio.sleep(RETRY_SECONDS)
+            self._failed.clear()
+            await self._take_over(failed)
+        return bool(failed)
+
+    async def hand_over_all(self) -> None:
+        """Hand all partitions over. Raise ClientError."""
+        await self.hand_over(self._progress)
+
+    async def hand_over(self, partitions: Iterable[Partition]) -> None:
+        """Wait for the target's acknowledgements, and commit. Raise ClientError."""
+        end = time.monotonic() + SETTLE_SECONDS
+        keys = list(partitions)
+        while time.monotonic() < end and any(
+            not self._progress[key].is_settled for key in keys if key in self._progress and key[0] not in self.stopped
+        ):
+            await self._waits.for_answer()
+        await self._commit(keys)
+
+    async def close(self) -> None:
+        """Copy nothing more."""
+        for copy in self._copies.values():
+            await copy.close()
+        self._transactions.close()
+
+    def _let_go(self, key: Partition) -> None:
+        """Forget the progress of a partition, but for what it copied."""
+        progress = self._progress.pop(key, None)
+        if progress is not None:
+            self._earlier_records += progress.copied_records
+            self._earlier_bytes += progress.copied_bytes
+
+    async def _take_over(self, partitions: Iterable[Partition]) -> None:
+        """Prepare partitions of the group: their topics at the target, and the offsets at which they go on."""
+        wanted = sorted(partitions)
+        topics = await self._waits.repeat(lambda: self._follow({topic for topic, _ in wanted}))
+        ids = {topic.name: topic.id for topic in topics}
+        stored = await self._waits.repeat(lambda: self._engine.offsets.settled(wanted))
+        firsts: dict[Partition, CommittedOffset] = {}
+        if self._settings.exactly_once:
+            await self._fence(wanted)
+        copied = await self._waits.repeat(lambda: self._checkpoints.read(map(self._settings.target_of, wanted)))
+        for key in wanted:
+            committed, checkpoint = stored.get(key, NONE), copied.get(self._settings.target_of(key), NONE)
+            if self._settings.exactly_once:
+                committed = checkpoint
+            progress = PartitionProgress(ids.get(key[0]), committed.metadata, checkpoint.metadata)
+            self._let_go(key)
+            self._progress[key] = progress
+            if key in self._copies:
+                await self._seek_to_checkpoint(key, checkpoint)
+                self._copies[key].begin(progress)
+            if progress.is_recreated and self._settings.skip_lost:
+                await self._waits.repeat(lambda: self._engine.seek_to(Earliest(), [key]))  # noqa: B023
+            elif progress.is_recreated:
+                self.stop_topic(key[0], "it was made again at the source; --skip-lost copies the new one too")
+            elif committed.offset >= 0:
+                progress.committed(committed.offset)
+            if key[0] in self.stopped:
+                self._engine.core.pause([key])
+            elif not self._settings.exactly_once and (progress.is_recreated or not checkpoint.metadata):
+                firsts[self._settings.target_of(key)] = progress.first_commit(committed.offset)
+        if firsts:
+            await self._waits.repeat(lambda: self._checkpoints.write(firsts))
+
+    async def _fence(self, keys: Iterable[Partition]) -> None:
+        """Let no other mirror copy these partitions any more."""
+        group = self._checkpoints.group
+        for key in keys:
+            if key in self._copies:
+                await self._copies.pop(key).close()
+            topic, number = self._settings.target_of(key)
+            copy = TransactionalCopy(
+                self._transactions, f"{group}.{topic}-{number}", group, (topic, number), self._waits.notify,
+                partial(self._copy_failed, key),
+            )  # fmt: skip
+            await self._waits.repeat(copy.open)
+            self._copies[key] = copy
+
+    async def _seek_to_checkpoint(self, key: Partition, checkpoint: CommittedOffset) -> None:
+        """Go on where the target's transactions ended, which counts more than what the source knows."""
+        if checkpoint.offset >= 0:
+            await self._engine.seek(key, checkpoint.offset)
+        else:
+            await self._waits.repeat(lambda: self._engine.seek_to(Earliest(), [key]))
+
+    def _copy_failed(self, key: Partition, error: ClientError) -> None:
+        """A transaction of a partition failed: open it anew in the next turn, or stop its topic."""
+        if isinstance(error, (MustAbort, ProducerFenced)):
+            _log.warning("%s-%d: %s; it is opened anew", *key, error)
+            self._failed.add(key)
+        else:
+            self.stop_topic(key[0], f"the target refuses a transaction of partition {key[1]}: {error}")
+        self._waits.notify()
+
+    # --- work by time
+
+    async def commit_by_time(self) -> None:
+        """Commit at the source and at the target, again and again."""
+        while True:
+            await asyncio.sleep(self._settings.commit_ms / 1000)
+            try:
+                await self._commit(list(self._progress))
+            except ClientError as error:
+                _log.warning("%s; the next commit tries again", error)
+
+    async def refresh_by_time(self) -> None:
+        """Let the target's topics grow with the source's, again and again."""
+        while True:
+            await asyncio.sleep(self._settings.refresh_ms / 1000)
+            names = {topic for topic, _ in self._progress}
+            if names:
+                try:
+                    await self._follow(names)
+                except ClientError as error:
+                    _log.warning("topics: %s; they are looked up again", error)
+
+    async def _commit(self, keys: Iterable[Partition]) -> None:
+        core, offsets = self._engine.core, {}
+        for key in keys:
+            progress = self._progress.get(key)
+            if progress is None or key not in core.owned or key[0] in self.stopped:
+                continue
+            position = core.position(key)
+            if position is not None:
+                progress.skip(position)
+            committed = progress.to_commit()
+            if committed is not None:
+                offsets[key] = committed
+        if offsets:
+            await self._engine.offsets.commit(offsets)
+            if not self._settings.exactly_once:
+                await self._checkpoints.write({self._settings.target_of(key): offsets[key] for key in offsets})
+            for key, committed in offsets.items():
+                if key in self._progress:
+                    self._progress[key].committed(committed.offset)
+
+    async def _follow(self, names: Iterable[str]) -> list[TopicInfo]:
+        """Let the target have these topics, and return them."""
+        topics = await self._source.run(self._source.core.metadata(sorted(names)))
+        await self._topics.follow(topics)
+        return topics
