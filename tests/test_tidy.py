@@ -83,6 +83,7 @@ SHELLS = {
     "broker/client/asyncio.py",
     "broker/client/blocking.py",
     "broker/client/connector/connector_engine.py",
+    "broker/client/connector/connector_thread.py",
     "broker/client/connector/consumer_connector.py",
     "broker/client/connector/stream_feed.py",
     "broker/client/consumer.py",

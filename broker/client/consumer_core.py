@@ -187,28 +187,34 @@ class ConsumerCore:
 
     def asks(self, now_ms: int) -> list[PartitionAsk]:
         """Return what to fetch now: partitions with a position, no ask under way, and less than a fetch ahead."""
-        if self._bytes_ahead >= self._config.consumer_prefetch_bytes or self._error is not None:
-            return []
         limit = self._config.max_partition_fetch_bytes
         asks = []
-        for key, partition in self._partitions.items():
-            if partition.position is None or partition.asked is not None:
-                continue
-            if partition.is_paused or now_ms < partition.retry_ms:
-                continue
-            if sum(chunk.size for chunk in partition.chunks) < limit:
+        for key, partition in self._to_ask():
+            if now_ms >= partition.retry_ms:
                 partition.asked = PartitionAsk(*key, partition.fetch_offset, limit, last_epoch=partition.fetch_epoch)
                 asks.append(partition.asked)
         return asks
 
-    def next_ask_ms(self) -> int | None:
-        """Return when the first partition that failed may be asked for again, None if none waits so."""
-        times = [
-            partition.retry_ms
-            for partition in self._partitions.values()
-            if partition.retry_ms and partition.asked is None
+    def _to_ask(self) -> list[tuple[Partition, _OwnedPartition]]:
+        """Return the partitions that may be fetched as soon as the pause after a failure is over."""
+        if self._bytes_ahead >= self._config.consumer_prefetch_bytes or self._error is not None:
+            return []
+        limit = self._config.max_partition_fetch_bytes
+        return [
+            (key, partition)
+            for key, partition in self._partitions.items()
+            if partition.position is not None
+            and partition.asked is None
+            and not partition.is_paused
+            and sum(chunk.size for chunk in partition.chunks) < limit
         ]
-        return min(times, default=None)
+
+    def next_ask_ms(self) -> int | None:
+        """Return when the first partition that failed may be asked for again, None if none waits so.
+
+        A partition that waits for something else, such as room for its records, is none of them.
+        """
+        return min((partition.retry_ms for _, partition in self._to_ask() if partition.retry_ms), default=None)
 
     def answered(self, ask: PartitionAsk, answer: FetchedPartition | Exception, now_ms: int) -> None:
         """Take the answer to an ask. Ignore it if `seek` or `drop` has ended the ask."""

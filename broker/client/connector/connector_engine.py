@@ -8,7 +8,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from threading import Condition, RLock
 from typing import Any
 
@@ -44,7 +46,7 @@ from idgen.clock import steady_ms
 
 TURN_SECONDS = 1.0  # between two turns of the loop, because a wake-up of the coordinator may get lost
 LOOKUP_SECONDS = 0.2  # pause after a failed look-up
-COMMIT_SECONDS = 15.0  # longest wait of commit_offsets
+COMMIT_MS = 15_000  # longest wait of commit_offsets
 CLOSE_SECONDS = 10.0  # longest wait for the last commits; then the session ends without them
 LAG_MS = 100  # beyond METADATA_LAG_MAX_MS, until the topics are looked up again
 
@@ -73,21 +75,23 @@ class ConnectorEngine:
         self._wanted = wanted
         self._config = config
         self._loop = loop
+        self._wake = asyncio.Event()
         self._consumer = RegistryConsumer(group, consumer, wanted, config, sees_topics=servers is not None)
         topics = [None] if wanted.topic_filter is not None else list(wanted.counts)
         for topic in topics:
             count = wanted.streams if topic is None else wanted.counts[topic]
             for number in range(count):
-                self.feeds[topic, number] = StreamFeed(self.changed, self._consumer, config, self.call)
+                self.feeds[topic, number] = StreamFeed(self.changed, self._consumer, config, self.call, self._wake.set)
         self._readers: dict[TopicPartition, StreamFeed] = {}
         self._brokers = LivingBrokers()
-        self._commits: dict[asyncio.Future[tuple[TopicPartition, ...]], int] = {}
+        self._commits: list[_Commit] = []
         self._operations: set[asyncio.Task[None]] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._wake = asyncio.Event()
         self._topics_due_ms = 0
         self._close_ms: int | None = None
         self._refusal: Exception | None = None
+        """The error that all streams raise from now on."""
+        self._has_ended = False
         self._logged = ""
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
@@ -108,6 +112,8 @@ class ConnectorEngine:
                 self._wake.clear()
                 seconds = self._turn()
                 await wait_for_event(self._wake, seconds)
+        except Exception as error:
+            self._failed(error)
         finally:
             await self._end()
 
@@ -116,7 +122,7 @@ class ConnectorEngine:
         if self._close_ms is not None and steady_ms() > self._close_ms + CLOSE_SECONDS * 1_000:
             _log.warning("group %s: ZooKeeper did not answer; records since the last commit come again", self._group)
             return True
-        return self._consumer.is_over
+        return self._consumer.is_over or self._refusal is not None
 
     def _turn(self) -> float:
         """Do all that is due. Return the seconds until something is due again."""
@@ -128,6 +134,8 @@ class ConnectorEngine:
             for operation in self._consumer.take(now):
                 self._begin_operation(operation)
             self._begin_due_work(now)
+            away = f"no commit within {COMMIT_MS} ms, so ZooKeeper may be away; call it again"
+            self._end_commits(away, lambda commit: now.ms >= commit.until_ms)
             dues = [self._consumer.next_deadline_ms(), *(feed.want() for feed in self.feeds.values())]
             if self._consumer_sees_topics:
                 dues.append(self._topics_due_ms)
@@ -149,7 +157,19 @@ class ConnectorEngine:
     def _begin_operation(self, operation: Operation) -> None:
         task = self._loop.create_task(self._carry_out(operation))
         self._operations.add(task)
-        task.add_done_callback(self._operations.discard)
+        task.add_done_callback(self._operation_ended)
+
+    def _operation_ended(self, task: "asyncio.Task[None]") -> None:
+        self._operations.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Leave the group because of an error that no part of the work expects. All streams raise it."""
+        _log.error("group %s: the consumer has left: %s", self._group, error, exc_info=error)
+        self._refusal = self._refusal or error
+        self._wake.set()
 
     async def _carry_out(self, operation: Operation) -> None:
         outcome = await self._execute(operation)
@@ -184,15 +204,16 @@ class ConnectorEngine:
         """Begin a task unless one of its name is under way."""
         task = self._tasks.get(name)
         if task is None or task.done():
-            self._tasks[name] = self._loop.create_task(work())
-            self._tasks[name].add_done_callback(self._work_ended)
+            self._tasks[name] = self._loop.create_task(self._work(work))
 
-    def _work_ended(self, task: "asyncio.Task[None]") -> None:
-        """Tell all streams of an error that no part of the work expects."""
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
+    async def _work(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do a part of the work. All streams raise an error that it does not expect, once; then it is tried again."""
+        try:
+            await work()
+        except Exception as error:
             for feed in self.feeds.values():
                 feed.fail(error)
+            await asyncio.sleep(LOOKUP_SECONDS)
         self._wake.set()
 
     # --- what the core says
@@ -212,11 +233,13 @@ class ConnectorEngine:
                 self._drop(partition)
             case Lost(partition, why):
                 _log.warning("group %s: lost %s, without a commit: %s", self._group, partition, why)
+                for commit in self._commits:
+                    commit.failed.append(partition)
                 self._drop(partition)
             case Committed(number, failed):
-                for answer, asked in self._commits.items():
-                    if asked <= number and not answer.done():
-                        answer.set_result(failed)
+                for commit in self._commits:
+                    commit.failed.extend(failed if commit.number <= number else ())
+                self._end_commits(None, lambda commit: commit.number <= number)
             case MadeAgain(topic):
                 begin = f"begins at the {self._config.auto_offset_reset} offset"
                 _log.warning("group %s: topic %s was made again, so it %s", self._group, topic, begin)
@@ -317,26 +340,35 @@ class ConnectorEngine:
 
     # --- the program's side
 
-    async def commit(self) -> None:
-        """Commit what the streams' callers are done with. Raise CommitFailed."""
-        answer: asyncio.Future[tuple[TopicPartition, ...]] = self._loop.create_future()
+    def commit(self, taker: object) -> "Future[None]":
+        """Commit what the streams' callers are done with, and the records that `taker` took last. Any thread may call.
+
+        The Future fails with CommitFailed.
+        """
+        done: Future[None] = Future()
+        done.set_running_or_notify_cancel()  # so that nobody cancels it
         with self.changed:
-            if self._consumer.is_over:
-                raise CommitFailed(f"group {self._group}: the consumer has left the group")
-            self._commits[answer] = self._consumer.commit(_now())
-            self._follow()
-        self._wake.set()
-        try:
-            async with asyncio.timeout(COMMIT_SECONDS):
-                failed = await answer
-        except TimeoutError:
-            waited = f"no commit within {COMMIT_SECONDS:g} s, so ZooKeeper may be away; call it again"
-            raise CommitFailed(f"group {self._group}: {waited}") from None
-        finally:
-            del self._commits[answer]
-        if failed:
-            names = ", ".join(map(str, failed[:10]))
-            raise CommitFailed(f"group {self._group}: {names} not committed: this consumer does not own them now")
+            if self._has_ended or self._consumer.is_over:
+                done.set_exception(CommitFailed(f"group {self._group}: the consumer has left the group"))
+                return done
+            lost = [feed.finish_record() for feed in self.feeds.values() if feed.is_taken_by(taker)]
+            commit = _Commit(self._consumer.commit(_now()), steady_ms() + COMMIT_MS, done)
+            commit.failed.extend(partition for partition in lost if partition is not None)
+            self._commits.append(commit)
+        self.call(self._wake.set)
+        return done
+
+    def _end_commits(self, why: str | None, is_over: Callable[["_Commit"], bool]) -> None:
+        """End the commits that are over: as failed because of `why`, or for the partitions that they left out."""
+        for commit in [commit for commit in self._commits if is_over(commit)]:
+            self._commits.remove(commit)
+            names = ", ".join(map(str, list(dict.fromkeys(commit.failed))[:10]))
+            gone = "it may have gone to another consumer; what was processed since the last commit comes again"
+            reason = why or (names and f"{names} not committed: {gone}")
+            if reason:
+                commit.done.set_exception(CommitFailed(f"group {self._group}: {reason}"))
+            else:
+                commit.done.set_result(None)
 
     def begin_close(self) -> None:
         """Hand out nothing more, commit, release all and leave. Call it on the loop."""
@@ -350,17 +382,27 @@ class ConnectorEngine:
             self._wake.set()
 
     async def _end(self) -> None:
+        with self.changed:
+            self._has_ended = True
+            self._end_commits("the consumer has left the group", lambda commit: True)
         for feed in self.feeds.values():
             feed.end(self._refusal)
-        for answer in self._commits:
-            if not answer.done():
-                answer.set_exception(CommitFailed(f"group {self._group}: the consumer has left the group"))
         tasks = [*self._operations, *self._tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._client.close()
         await asyncio.gather(*(feed.close() for feed in self.feeds.values()))
+
+
+@dataclass(frozen=True)
+class _Commit:
+    """A commit that the program waits for until `until_ms`. `failed` has the partitions that it left out."""
+
+    number: int
+    until_ms: int
+    done: "Future[None]"
+    failed: list[TopicPartition] = field(default_factory=list)
 
 
 def _settle(answer: "asyncio.Future[Any]", outcome: Result | CoordinationError) -> None:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from threading import Condition, get_ident
+from typing import Any
 from uuid import UUID
 
 from broker.client.async_fetches import AsyncFetches
@@ -17,7 +18,7 @@ from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.connector.events import Claimed
 from broker.client.connector.rebalance import RegistryConsumer
 from broker.client.consumer_core import ConsumerCore
-from broker.client.errors import BrokerError, TopicRecreated
+from broker.client.errors import BrokerError, ClientError, TopicRecreated
 from broker.client.fetch_session import PartitionAsk
 from broker.client.log_record import Record
 from broker.cluster.documents import TopicPartition, decode_uuid
@@ -27,6 +28,9 @@ from broker.wire.fetch import FetchedPartition
 from idgen.clock import steady_ms
 
 PREPARED_MAX = 500  # records that are unpacked at a time, as with a Consumer
+ASKED_TWICE = "this stream is asked for a record already: give each thread or task a stream of its own"
+
+Decoder = Callable[[bytes], Any]
 
 _log = logging.getLogger("broker.client.connector")
 
@@ -35,24 +39,37 @@ class StreamFeed:
     """The partitions and the records of one stream."""
 
     def __init__(
-        self, changed: Condition, consumer: RegistryConsumer, config: ConnectorConfig, call: Callable[..., object]
+        self,
+        changed: Condition,
+        consumer: RegistryConsumer,
+        config: ConnectorConfig,
+        call: Callable[..., object],
+        retry: Callable[[], object],
     ) -> None:
-        """`changed` has the connector's lock. `call` calls a function on the loop."""
+        """`changed` has the connector's lock. `call` calls a function on the loop.
+
+        `retry` is called on the loop when a partition has failed, so that `want` is called again once it is due.
+        """
         self._changed = changed
         self._consumer = consumer
         self._config = config.fetching
         self._call = call
+        self._retry = retry
         self._core = ConsumerCore(self._config, DECOMPRESSED_BYTES_MAX)
         self._topic_ids: dict[TopicPartition, UUID | None] = {}
         self._held: Record | None = None
         """A record that is handed out once its partition is owned for certain again."""
         self._in_hand: tuple[TopicPartition, int] | None = None
         """The record that the program works on: its partition, and the offset after it."""
-        self._thread = 0
+        self._lost: TopicPartition | None = None
+        """The partition of that record, if it has gone to another consumer since."""
+        self._taker: object = None
+        """The thread or task that has taken the last record."""
         self._is_taking = False
         self._error: Exception | None = None
         self._end: Exception | None = None
-        self._is_over = False
+        self.is_over = False
+        """True once no record is handed out any more."""
         self._want_call: asyncio.Handle | None = None
 
     # --- the program's side
@@ -63,28 +80,36 @@ class StreamFeed:
         The record that was returned before counts as processed. Raise the error of a fetch that no retry can mend.
         """
         with self._changed:
-            self._thread, self._is_taking = get_ident(), True
+            if self._is_taking:
+                raise ClientError(ASKED_TWICE)
+            self._is_taking = True
             try:
-                self.finish_record()
+                self._begin(get_ident())
                 return self._take(None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000)
             finally:
                 self._is_taking = False
 
     def _take(self, until_s: float | None) -> Record | None:
-        while not self._is_over:
-            record = self._next()
-            if record is not None:
-                return record
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
+        while (record := self._poll()) is None and not self.is_over:
             left_s = None if until_s is None else until_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return None
             self._changed.wait(left_s)
-        if self._end is not None:
-            raise self._end
-        return None
+        return record
+
+    def _begin(self, taker: object) -> None:
+        """Begin to look for a record. The one that was taken before counts as processed."""
+        self.finish_record()
+        self._taker, self._lost = taker, None
+
+    def _poll(self) -> Record | None:
+        """Return the next record, None if there is none now. Raise the error of a fetch, or of the end."""
+        record = None if self.is_over else self._next()
+        if record is None:
+            error, self._error = self._error or self._end, None
+            if error is not None:
+                raise error
+        return record
 
     def _next(self) -> Record | None:
         record = self._held or self._core.hand()
@@ -103,12 +128,17 @@ class StreamFeed:
         self._held, self._in_hand = None, (partition, record.offset + 1)
         return record
 
-    def finish_record(self) -> None:
-        """Count the record that the program works on as processed."""
+    def finish_record(self) -> TopicPartition | None:
+        """Count the record that the program works on as processed.
+
+        Return its partition if that has gone to another consumer, so that the record comes again.
+        """
         with self._changed:
             if self._in_hand is not None:
                 self._consumer.processed(*self._in_hand)
                 self._in_hand = None
+            lost, self._lost = self._lost, None
+            return lost
 
     def _pass_positions(self) -> None:
         """Move the positions past what is never handed out, such as the markers of transactions."""
@@ -117,15 +147,14 @@ class StreamFeed:
             if position is not None:
                 self._consumer.processed(TopicPartition(topic, partition), position)
 
-    @property
-    def is_mine(self) -> bool:
-        """True if the calling thread has taken the last record."""
-        return self._thread == get_ident()
+    def is_taken_by(self, taker: object) -> bool:
+        """Return True if this thread or task has taken the last record."""
+        return self._taker == taker
 
     @property
     def is_interrupted(self) -> bool:
         """True in a signal handler that has interrupted `take`."""
-        return self._is_taking and self.is_mine
+        return self._is_taking and self.is_taken_by(get_ident())
 
     # --- the loop's side
 
@@ -140,7 +169,7 @@ class StreamFeed:
     def end(self, error: Exception | None = None) -> None:
         """Hand out no more records. `error` is raised by all calls of `take` from now on."""
         with self._changed:
-            self._is_over, self._end = True, error
+            self.is_over, self._end = True, error
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> None:
@@ -167,7 +196,7 @@ class StreamFeed:
             if self._held is not None and (self._held.topic, self._held.partition) == partition:
                 self._held = None
             if self._in_hand is not None and self._in_hand[0] == partition:
-                self._in_hand = None
+                self._in_hand, self._lost = None, partition
 
     def unplaced(self) -> list[TopicPartition]:
         """Return the partitions whose beginning must be looked up."""
@@ -201,8 +230,12 @@ class StreamFeed:
             self._changed.notify_all()
 
     def _want_soon(self) -> None:
-        if self._want_call is None and not self._is_over:  # one look at the partitions for all answers of a response
-            self._want_call = asyncio.get_running_loop().call_soon(self.want)
+        if self._want_call is None and not self.is_over:  # one look at the partitions for all answers of a response
+            self._want_call = asyncio.get_running_loop().call_soon(self._want_now)
+
+    def _want_now(self) -> None:
+        if self.want() is not None:
+            self._retry()
 
     def _answered(self, ask: PartitionAsk, answer: FetchedPartition | Exception) -> None:
         with self._changed:
@@ -224,6 +257,11 @@ class StreamFeed:
         except BrokerError as error:
             return error
         raise AssertionError("the code is an error")
+
+
+def decoded(record: Record, decoder: Decoder | None) -> Record:
+    """Return the record with its value decoded. Raise what the decoder raises."""
+    return record if decoder is None or record.value is None else record._replace(value=decoder(record.value))
 
 
 def _report(notes: Iterable[str]) -> None:

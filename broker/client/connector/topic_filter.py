@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from broker.client.errors import InvalidTopics
 from broker.client.registry.nodes import BLACK_LIST, STATIC, STREAMS_MAX, WHITE_LIST, ConsumerRegistration
-from broker.metadata.topic import INTERNAL_TOPICS
+from broker.metadata.topic import INTERNAL_TOPICS, check_name
+from broker.wire.errors import ApiError
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,25 @@ class TopicStreams:
         for topic, count in counts.items():
             if not isinstance(count, int) or not 1 <= count <= STREAMS_MAX:
                 raise InvalidTopics(f"{count!r} streams for {topic!r}: give a number from 1 to {STREAMS_MAX}")
+
+    @classmethod
+    def wanted(cls, topics: object, count: int) -> "TopicStreams":
+        """Return the streams that a program asks for: {"orders": 2}, or `count` for a TopicFilter. Raise InvalidTopics.
+        """
+        if isinstance(topics, TopicFilter):
+            return cls({}, topics, count)
+        if not isinstance(topics, Mapping):
+            raise InvalidTopics(f"topics={topics!r}: give {{'orders': 2}}, topics with streams, or a TopicFilter")
+        if count != 1:
+            raise InvalidTopics(f"count={count!r} is for a TopicFilter: give each topic its streams, {{'orders': 2}}")
+        for topic in topics:
+            if not isinstance(topic, str):
+                raise InvalidTopics(f"{topic!r} is no topic: give its name as text")
+            try:
+                check_name(topic)
+            except ApiError as error:
+                raise InvalidTopics(str(error)) from error
+        return cls(dict(topics))
 
     def streams_of(self, topic: str) -> int:
         """Return the number of streams that read a topic."""

@@ -245,6 +245,27 @@ def test_a_failure_that_passes_is_logged_once_and_tried_again_later():
     assert len(core.take_notes()) == 1
 
 
+def test_a_partition_that_failed_is_due_only_while_it_may_be_asked_for():
+    """Otherwise a loop that waits until then would turn all the time."""
+    core = core_of(A, B, config=ConsumerConfig(consumer_prefetch_bytes=100))
+    core.answered(core.asks(0)[0], Unreachable("localhost:1", "refused"), 0)
+    core.pause([A])
+    assert core.next_ask_ms() is None
+    core.resume([A])
+    assert core.next_ask_ms() == RETRY_MS
+    core.answered(PartitionAsk(*B, 0, LIMIT, last_epoch=-1), answer(B, 0, 50), 0)
+    assert core.next_ask_ms() is None, "there is no room for more records"
+    taken(core)
+    assert core.next_ask_ms() == RETRY_MS
+
+
+def test_a_partition_that_is_gone_is_not_due():
+    core = core_of(A)
+    core.answered(core.asks(0)[0], Unreachable("localhost:1", "refused"), 0)
+    core.answered(core.asks(RETRY_MS)[0], BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "orders-0"), RETRY_MS)
+    assert core.unplaced() == ([], [A]) and core.next_ask_ms() is None
+
+
 def test_an_error_that_no_retry_mends_is_raised_after_the_records_before_it():
     core = core_of(A)
     fetch(core, a=(0, 1))

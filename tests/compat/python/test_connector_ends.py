@@ -1,0 +1,148 @@
+"""The ends of a ConsumerConnector, and the errors that its program gets, with a real ZooKeeper and server."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from kazoo.client import KazooClient
+
+from broker.client.connector.connector_config import ConnectorConfig
+from broker.client.connector.consumer_connector import ConsumerConnector
+from broker.client.connector.topic_filter import TopicFilter
+from broker.client.errors import ClientError, CommitFailed, GroupRefused, InvalidTopics
+from broker.client.registry.nodes import consumer_path, owner_path
+from broker.cluster.documents import TopicPartition
+from tests.compat import numbers_topic
+from tests.compat.server_process import ServerProcess
+from tests.patience import until
+
+CONFIG = ConnectorConfig(
+    zookeeper_session_timeout_ms=10_000,
+    rebalance_goes_on=True,
+    auto_commit_interval_ms=None,
+    fetch_wait_max_ms=50,
+)
+IMPATIENT = replace(
+    CONFIG, zookeeper_session_timeout_ms=500, rebalance_retries_max=1, rebalance_backoff_ms=500, rebalance_goes_on=False
+)
+
+
+@pytest.fixture(scope="module")
+def registry(zookeeper):
+    return f"{zookeeper.hosts}/connector-ends"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, registry):
+    settings = {"zookeeper.connect": registry, "broker.id": "1"}
+    with ServerProcess(tmp_path_factory.mktemp("ends") / "data", settings) as server:
+        yield server
+
+
+@pytest.fixture
+def topic(server, name):
+    return numbers_topic.fill(server.address, name[:60])
+
+
+@pytest.fixture(scope="module")
+def kazoo(registry):
+    client = KazooClient(registry)
+    client.start()
+    yield client
+    client.stop()
+
+
+def test_a_consumer_that_has_left_refuses_streams_and_commits(registry, topic, kazoo):
+    """Another program's owner of partition 0 never lets go."""
+    kazoo.create(owner_path("left", TopicPartition(topic, 0)), b"other:1-0", makepath=True)
+    with ConsumerConnector(registry, "left", config=IMPATIENT) as connector:
+        (stream,) = connector.streams({topic: 1})[topic]
+        for _ in range(2):
+            with pytest.raises(GroupRefused, match=f"other consumers of left still own {topic}-0"):
+                for _ in stream:
+                    pass
+            with pytest.raises(CommitFailed, match="the consumer has left the group"):
+                connector.commit_offsets()
+            until(lambda: "connector left" not in [thread.name for thread in threading.enumerate()], "the thread's end")
+
+
+def test_commits_end_while_another_thread_shuts_down(registry, topic):
+    connector = ConsumerConnector(registry, "g", config=CONFIG)
+    (stream,) = connector.streams({topic: 1})[topic]
+    next(stream)
+    errors = []
+
+    def commit():
+        while not errors:
+            try:
+                connector.commit_offsets()
+            except ClientError as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=commit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    connector.shutdown()
+    for thread in threads:
+        until(lambda: not thread.is_alive(), "the end of a commit")
+
+
+def test_a_stream_raises_an_error_that_ends_the_consumer(registry):
+    """No node of ZooKeeper can hold a registration of so many topics."""
+    topics = {f"{number:0249}": 1 for number in range(4_100)}
+    with ConsumerConnector(registry, "g", config=replace(CONFIG, consumer_timeout_ms=60_000)) as connector:
+        stream = connector.streams(topics)["0" * 249][0]
+        with pytest.raises(ValueError, match="bytes for one node; it holds at most"):
+            next(stream)
+
+
+def test_a_commit_fails_if_the_last_record_comes_again(registry, topic, kazoo):
+    """A tool deletes the consumer's node, so that it loses its partitions while the program works on a record."""
+    with ConsumerConnector(registry, "g", config=CONFIG) as connector:
+        (stream,) = connector.streams({topic: 1})[topic]
+        record = next(stream)
+        path = consumer_path("g", connector.name)
+        kazoo.delete(path)
+        until(lambda: kazoo.exists(path), "the new registration")
+        with pytest.raises(CommitFailed, match=f"{topic}-{record.partition} not committed"):
+            connector.commit_offsets()
+        assert record in numbers_topic.take(stream, 10)
+        connector.commit_offsets()
+
+
+def test_a_stream_that_waits_refuses_a_second_thread(registry, topic):
+    errors = []
+
+    def wait():
+        try:
+            list(stream)
+        except ClientError as error:
+            errors.append(str(error))
+
+    with ConsumerConnector(registry, "g", config=CONFIG) as connector:
+        (stream,) = connector.streams({topic: 1})[topic]
+        threads = [threading.Thread(target=wait) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        until(lambda: errors, "the refusal")
+    for thread in threads:
+        thread.join()
+    assert [error.partition(":")[0] for error in errors] == ["this stream is asked for a record already"]
+
+
+@pytest.mark.parametrize(
+    "topics, count, error",
+    [
+        ("orders", 1, "topics='orders': give {'orders': 2}"),
+        (["orders"], 1, r"topics=\['orders'\]: give {'orders': 2}"),
+        ({"orders": 1}, 2, "count=2 is for a TopicFilter"),
+        ({"or/ders": 1}, 1, "'or/ders' contains one or more characters other than"),
+        ({7: 1}, 1, "7 is no topic"),
+        ({"orders": "2"}, 1, "'2' streams for 'orders': give a number from 1"),
+        (TopicFilter("a"), 0, "0 streams for 'a': give a number from 1"),
+    ],
+)
+def test_streams_that_cannot_work_are_refused(registry, topics, count, error):
+    with ConsumerConnector(registry, "g", config=CONFIG) as connector:
+        with pytest.raises(InvalidTopics, match=error):
+            connector.streams(topics, count)
