@@ -1,0 +1,170 @@
+"""The SASL settings of a listener, under Kafka's names (https://kafka.apache.org/documentation/#brokerconfigs_sasl).
+
+`listener.name.NAME.sasl.x` sets one for the listener NAME, and `sasl.x` for all others. Some are of one mechanism too:
+`listener.name.NAME.scram-sha-512.connections.max.reauth.ms`. JAAS text always is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker.security.listener_settings import names_of_listener, properties_of_listener, split_name
+from broker.security.sasl.exchange import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from broker.security.sasl.jaas import LoginModule, parse_jaas
+from idgen.settings import (
+    InvalidSetting,
+    at_least,
+    check_settings,
+    from_properties,
+    parse_setting,
+    setting,
+    settings_of,
+)
+
+JAAS, MAX_REAUTH = "sasl.jaas.config", "connections.max.reauth.ms"
+_MODULES = {
+    PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
+    SCRAM_SHA_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
+    SCRAM_SHA_512: "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_USER = "user_"  # begins the options of PlainLoginModule that have the password of a user
+_PREFIXED = f"give it as listener.name.NAME.MECHANISM.{JAAS}, of one listener and mechanism, as in Kafka"
+_GSSAPI = f"GSSAPI (Kerberos) is not served: give {SCRAM_SHA_512}, {SCRAM_SHA_256} or {PLAIN}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaslConfig:
+    """SASL settings of one listener."""
+
+    sasl_enabled_mechanisms: str = setting(
+        "sasl.enabled.mechanisms",
+        GSSAPI,
+        f"Mechanisms by which clients prove who they are: {', '.join(_MODULES)}. GSSAPI, Kafka's default, is not "
+        "served, so that a listener of SASL_PLAINTEXT or SASL_SSL needs this setting.",
+    )
+    sasl_jaas_config: str | None = setting(
+        JAAS,
+        None,
+        "JAAS text of one listener and mechanism, as listener.name.NAME.plain.sasl.jaas.config. PlainLoginModule has "
+        'a password for each user: user_ada="...". Options of the broker as a client are not used.',
+        check=lambda value: _PREFIXED,
+    )
+    connections_max_reauth_ms: int = setting(
+        MAX_REAUTH,
+        0,
+        "How long a session lasts; a client must authenticate again before its end (KIP-368), or its connection is "
+        "closed at its next request. 0 is without an end.",
+        check=at_least(0),
+        unit="ms",
+    )
+    sasl_server_max_receive_size: int = setting(
+        "sasl.server.max.receive.size",
+        524_288,
+        "Largest request or token of a client that is not authenticated yet.",
+        check=at_least(0),
+        unit="bytes",
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @property
+    def mechanisms(self) -> list[str]:
+        return list(dict.fromkeys(part for part in map(str.strip, self.sasl_enabled_mechanisms.split(",")) if part))
+
+
+SASL_SETTINGS = frozenset(setting.name for setting in settings_of(SaslConfig))
+
+
+@dataclass(frozen=True)
+class ListenerSasl:
+    """What a listener asks of clients: its mechanisms, the passwords that its JAAS text has, and its limits."""
+
+    config: SaslConfig
+    mechanisms: tuple[str, ...]
+    passwords: Mapping[str, str] = field(repr=False)
+    """The passwords of PLAIN, by user."""
+    max_reauth_ms: Mapping[str, int]
+    """`connections.max.reauth.ms` by mechanism."""
+    is_over_tls: bool = False
+    """True for SASL_SSL."""
+
+
+def of_one_mechanism(own: str) -> tuple[str, str] | None:
+    """Return ("scram-sha-512", "sasl.jaas.config") for such a name without its listener, None for any other."""
+    mechanism, dot, name = own.partition(".")
+    return (mechanism, name) if dot and name in (JAAS, MAX_REAUTH) and mechanism.upper() in _KNOWN else None
+
+
+_KNOWN = (*_MODULES, OAUTHBEARER, GSSAPI)
+
+
+def sasl_of(listener: str, properties: Mapping[str, str], is_over_tls: bool = False) -> ListenerSasl:
+    """Return the SASL settings of a listener: its own go before those of all. Raise InvalidSetting."""
+    own = names_of_listener(listener, properties, SASL_SETTINGS)
+    config = from_properties(SaslConfig, properties_of_listener(listener, properties, SASL_SETTINGS))
+    name = own.get("sasl.enabled.mechanisms", "sasl.enabled.mechanisms")
+    mechanisms = config.mechanisms
+    if not mechanisms:
+        raise InvalidSetting(name, config.sasl_enabled_mechanisms, f"the listener {listener} needs a mechanism")
+    for mechanism in mechanisms:
+        if mechanism not in _MODULES:
+            wrong = _GSSAPI if mechanism == GSSAPI else f"{mechanism} is not served: give any of {', '.join(_MODULES)}"
+            raise InvalidSetting(name, config.sasl_enabled_mechanisms, wrong)
+    texts = _of_mechanisms(listener, properties)
+    modules = {mechanism: _module(*texts[mechanism, JAAS]) for mechanism in mechanisms if (mechanism, JAAS) in texts}
+    for mechanism, module in modules.items():
+        if module.name != _MODULES[mechanism]:
+            raise InvalidSetting(texts[mechanism, JAAS][0], "(hidden)", f"{mechanism} has {_MODULES[mechanism]}")
+    return ListenerSasl(
+        config,
+        tuple(mechanisms),
+        _passwords(listener, texts, modules[PLAIN] if PLAIN in modules else None) if PLAIN in mechanisms else {},
+        {mechanism: _max_reauth_ms(texts.get((mechanism, MAX_REAUTH)), config) for mechanism in mechanisms},
+        is_over_tls,
+    )
+
+
+def _of_mechanisms(listener: str, properties: Mapping[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return (name as given, text) of each setting of one mechanism, by mechanism and setting."""
+    texts = {}
+    for name, text in properties.items():
+        parts = split_name(name)
+        of_mechanism = of_one_mechanism(parts[1]) if parts is not None and parts[0] == listener else None
+        if of_mechanism is not None:
+            texts[of_mechanism[0].upper(), of_mechanism[1]] = name, text
+    return texts
+
+
+def _module(name: str, text: str) -> LoginModule:
+    try:
+        return parse_jaas(text)
+    except ValueError as error:
+        raise InvalidSetting(name, "(hidden)", str(error)) from None
+
+
+def _passwords(
+    listener: str, texts: Mapping[tuple[str, str], tuple[str, str]], module: LoginModule | None
+) -> dict[str, str]:
+    name = f"listener.name.{listener.lower()}.plain.{JAAS}"
+    wanted = f'{_MODULES[PLAIN]} required user_ada="...";'
+    if module is None:
+        raise InvalidSetting(name, "", f"PLAIN needs the passwords of users: set it to {wanted}")
+    users = {
+        option.removeprefix(_USER): password for option, password in module.options.items() if option.startswith(_USER)
+    }
+    if not users:
+        raise InvalidSetting(texts[PLAIN, JAAS][0], "(hidden)", f"it has no user, so that none can log in: {wanted}")
+    return users
+
+
+def _max_reauth_ms(given: tuple[str, str] | None, config: SaslConfig) -> int:
+    if given is None:
+        return config.connections_max_reauth_ms
+    name, text = given
+    of_all = next(setting for setting in settings_of(SaslConfig) if setting.name == MAX_REAUTH)
+    own = of_all._replace(name=name)
+    value: int = parse_setting(own, text)
+    wrong = own.check(value) if own.check else None
+    if wrong is not None:
+        raise InvalidSetting(name, text, wrong)
+    return value
