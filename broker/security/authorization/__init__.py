@@ -1,0 +1,1 @@
+"""Who may do what: access rules (ACLs), and the decisions that follow from them, without I/O."""
