@@ -4,7 +4,9 @@ import java.io.InputStreamReader;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.file.Files;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import java.util.logging.Level;
@@ -14,13 +16,17 @@ import org.apache.logging.log4j.core.config.Configurator;
 import org.apache.storm.Config;
 import org.apache.storm.LocalCluster;
 import org.apache.storm.flux.FluxBuilder;
+import org.apache.storm.flux.model.BoltDef;
 import org.apache.storm.flux.model.ExecutionContext;
 import org.apache.storm.flux.model.TopologyDef;
 import org.apache.storm.flux.parser.FluxParser;
+import org.apache.storm.flux.wrappers.bolts.FluxShellBolt;
 import org.apache.storm.generated.KillOptions;
 import org.apache.storm.generated.RebalanceOptions;
 import org.apache.storm.shade.org.apache.zookeeper.server.NIOServerCnxnFactory;
 import org.apache.storm.shade.org.apache.zookeeper.server.ZooKeeperServer;
+import org.apache.storm.task.OutputCollector;
+import org.apache.storm.task.TopologyContext;
 
 /**
  * Runs the topology of a Flux YAML file in a local cluster, until its standard input says `stop` or ends.
@@ -44,6 +50,29 @@ public final class LocalStorm {
 
     // Flux's model lacks two setters, of which SnakeYAML warns although it reads the fields in another way.
     private static final Logger SNAKEYAML = Logger.getLogger("org.yaml.snakeyaml");
+
+    /**
+     * A bolt whose process ends the cluster when it dies, as in a worker of a real cluster.
+     *
+     * In local mode Storm's own waits for the next tuple until it ends. As long as none comes, it writes one error
+     * after another, which has filled a disk.
+     */
+    public static final class EndingShellBolt extends FluxShellBolt {
+        public EndingShellBolt(String[] command) {
+            super(command);
+        }
+
+        public EndingShellBolt(String[] command, String[] outputFields) {
+            super(command, outputFields);
+        }
+
+        @Override
+        public void prepare(Map<String, Object> config, TopologyContext context, OutputCollector collector) {
+            Map<String, Object> distributed = new HashMap<>(config);
+            distributed.put(Config.STORM_CLUSTER_MODE, "distributed");
+            super.prepare(distributed, context, collector);
+        }
+    }
 
     private final LocalCluster cluster;
     private final String name;
@@ -75,6 +104,11 @@ public final class LocalStorm {
             .withDaemonConf(Config.STORM_ZOOKEEPER_PORT, zookeeper)
             .withDaemonConf(Config.SUPERVISOR_WORKER_SHUTDOWN_SLEEP_SECS, 1)
             .withDaemonConf(Config.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, true);
+        for (BoltDef bolt : topology.getBolts()) {
+            if (bolt.getClassName().equals(FluxShellBolt.class.getName())) {
+                bolt.setClassName(EndingShellBolt.class.getName());
+            }
+        }
         try (LocalCluster cluster = builder.build()) {
             var built = FluxBuilder.buildTopology(new ExecutionContext(topology, config));
             cluster.submitTopology(topology.getName(), config, built);

@@ -69,11 +69,11 @@ def seen(directory, component="check"):
     return {each["n"] for each in notes(directory, component)}
 
 
-def components_of(cluster):
-    """Return the process ids of the components: the children of the Java process."""
-    command = ["ps", "--ppid", str(cluster.pid), "-o", "pid="]
+def components_of(cluster, name=""):
+    """Return the process ids of the components, the children of the Java process: of all, or of those of a name."""
+    command = ["ps", "--ppid", str(cluster.pid), "-ww", "-o", "pid=,args="]
     listed = subprocess.run(command, capture_output=True, text=True)
-    return [int(pid) for pid in listed.stdout.split()]
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if line.endswith(name)]
 
 
 def test_a_hundred_thousand_messages_survive_kills_of_components_and_of_storm(broker, topic, environment, tmp_path):
@@ -97,6 +97,16 @@ def test_a_hundred_thousand_messages_survive_kills_of_components_and_of_storm(br
                 assert cluster.wait() not in (0, -signal.SIGTERM)
             with pytest.raises(ClusterEnded):
                 cluster.ask("activate")
+
+
+def test_a_killed_bolt_ends_the_cluster_although_no_tuple_comes(broker, topic, environment, tmp_path):
+    log = tmp_path / "storm.log"
+    with storm_of(NUMBERS, tmp_path, **environment) as cluster:
+        until(lambda: log.read_text().count("Start checking heartbeat") == 4, "two spouts and two bolts")
+        os.kill(components_of(cluster, " check")[0], signal.SIGKILL)
+        assert cluster.wait(SECONDS) not in (0, -signal.SIGTERM)
+    errors = log.read_text().count("Halting process: ShellBolt died")
+    assert errors <= 2  # the threads of the bolt that read and write
 
 
 @pytest.mark.parametrize("store", ["directory", "kafka"])
