@@ -24,7 +24,7 @@ def all_settings():
     """Return the settings as `flakelog settings --json` prints them, by scope."""
     printed = CliRunner().invoke(main, ["settings", "--json"], catch_exceptions=False).stdout
     settings = [json.loads(line) for line in printed.splitlines()]
-    scopes = ("server", "topic", "spout", "group member", "sink", "topology", "storm", "consumer")
+    scopes = ("server", "topic", "spout", "group member", "sink", "topology", "storm", "consumer", "connector")
     return {scope: [each for each in settings if each["scope"] == scope] for scope in scopes}
 
 

@@ -126,7 +126,7 @@ def parse_setting(setting: Setting, text: str) -> Any:
     else:
         kind = setting.type
     if kind is bool:
-        return _parse_bool(setting.name, text)
+        return parse_bool(setting.name, text)
     try:
         return kind(text)
     except ValueError:
@@ -134,7 +134,8 @@ def parse_setting(setting: Setting, text: str) -> Any:
         raise InvalidSetting(setting.name, text, f"must be {wanted}") from None
 
 
-def _parse_bool(name: str, text: str) -> bool:
+def parse_bool(name: str, text: str) -> bool:
+    """Parse the text of the property `name`. InvalidSetting."""
     if text.lower() not in ("true", "false"):
         raise InvalidSetting(name, text, "must be true or false")
     return text.lower() == "true"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.group_config import GroupMemberConfig
 from broker.engine.api_table import APIS, INTER_BROKER
@@ -169,7 +170,7 @@ CONSOLE = "flakelog/console/"
 
 CONFIGS = (
     ServerConfig, BrokerConfig, TopicConfig, GroupConfig, TransactionConfig, IdgenConfig, SpoutConfig, TopologyConfig,
-    GroupMemberConfig, ConsumerConfig, StormConfig,
+    GroupMemberConfig, ConsumerConfig, ConnectorConfig, StormConfig,
 )  # fmt: skip
 SETTINGS = [(config, each) for config in CONFIGS for each in settings_of(config)]
 # Kafka's and Storm's names that are longer than a field's name should be.

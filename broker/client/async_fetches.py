@@ -10,9 +10,9 @@ from uuid import UUID
 
 from broker.client.address import Address
 from broker.client.asyncio import AsyncClient
-from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_figures import FetchFigures
 from broker.client.errors import BrokerError, TopicRecreated, no_leader
+from broker.client.fetch_config import FetchConfig
 from broker.client.fetch_session import FetchSession, Key, PartitionAsk, fetch_next
 from broker.client.leaders import Leader
 from broker.wire.fetch import FetchedPartition
@@ -26,9 +26,9 @@ class AsyncFetches:
     A broker answers the requests of a connection in order, so fetches that wait for records need separate connections.
     """
 
-    def __init__(self, client: AsyncClient, config: ConsumerConfig, figures: FetchFigures, answer: OnAnswer) -> None:
+    def __init__(self, client: AsyncClient, config: FetchConfig, figures: FetchFigures, answer: OnAnswer) -> None:
         self.client = client
-        self.fetching = AsyncClient("", core=client.core)
+        self.fetching = client.apart()
         self.figures = figures
         self._config = config
         self._answer = answer
@@ -77,7 +77,8 @@ class AsyncFetches:
             return
         if leader.address not in self._brokers:
             limits = self._config.fetch_max_wait_ms, self._config.fetch_max_bytes, self._config.isolation
-            self._brokers[leader.address] = _Broker(self, leader.address, FetchSession(*limits))
+            session = FetchSession(*limits, min_bytes=self._config.fetch_min_bytes)
+            self._brokers[leader.address] = _Broker(self, leader.address, session)
         self._brokers[leader.address].want(ask._replace(topic_id=now), leader.epoch)
 
     async def _look_up(self) -> None:

@@ -25,9 +25,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_figures import FetchFigures, PartitionFigures
 from broker.client.errors import BrokerError, MissingId, TopicRecreated, Unreachable
+from broker.client.fetch_config import FetchConfig
 from broker.client.fetch_session import PartitionAsk, end_of
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset
@@ -98,7 +98,7 @@ class ConsumerCore:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: FetchConfig,
         max_unpacked_bytes: int,
         reader: type[AnswerReader] = AnswerReader,
         *,

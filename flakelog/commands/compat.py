@@ -48,6 +48,7 @@ def report() -> dict[str, Any]:
         "apis": list(_apis()),
         "broker_settings": [_setting(row, server.get(row.name)) for row in broker_settings()],
         "topic_settings": [_setting(row, topic.get(row.name)) for row in topic_settings()],
+        "early_consumer_settings": list(_early_settings()),
         "differences": [{"what": what, "here": here} for what, here in DIFFERENCES],
     }
 
@@ -61,6 +62,19 @@ def _apis() -> Iterator[dict[str, Any]]:
         served = None if api is None else [api.oldest, api.newest]
         reason = NOT_SERVED.get(name, "") if api is None else ""
         yield {"key": key, "name": name, "kafka": [oldest, newest], "served": served, "reason": reason}
+
+
+def _early_settings() -> Iterator[dict[str, Any]]:
+    """Yield the settings of Kafka 0.8's consumer, and what a ConsumerConnector does with each."""
+    from broker.client.connector.connector_config import ConnectorConfig
+    from broker.client.connector.early_settings import EARLY_SETTINGS
+    from idgen.settings import settings_of
+
+    ours = {setting.name: setting for setting in settings_of(ConnectorConfig)}
+    for early in EARLY_SETTINGS:
+        fields = {"name": early.name, "standing": early.standing, "ours": early.ours, "reason": early.reason}
+        default = {"default": _text(ours[early.ours].default)} if early.ours in ours else {}
+        yield fields | {"kafka_default": early.default} | default
 
 
 def _setting(row: "KafkaSetting", ours: "Setting | None") -> dict[str, Any]:
@@ -125,6 +139,9 @@ def _print(report_fields: dict[str, Any]) -> None:
         rows = report_fields[f"{scope}_settings"]
         click.secho(f"\nSettings of a {scope}", bold=True)
         print_table(("NAME", "STANDING", "WHY"), [(row["name"], row["standing"], row["reason"]) for row in rows])
+    click.secho("\nSettings of early Kafka's consumer, for a ConsumerConnector", bold=True)
+    early = [(row["name"], row["standing"], _early_treatment(row)) for row in report_fields["early_consumer_settings"]]
+    print_table(("NAME", "STANDING", "AS, OR WHY NOT"), early)
     click.secho("\nDefaults that are others", bold=True)
     others = [
         (default["name"], default["default"] or "", default["kafka_default"] or "")
@@ -147,6 +164,7 @@ def page() -> str:
         _page_apis,
         _page_settings,
         _page_defaults,
+        _page_early_consumer,
     )
     lines = [line for section in sections for line in section(report_fields)]
     return PAGE.format(kafka=report_fields["kafka"]) + "\n".join(lines) + "\n"
@@ -180,3 +198,18 @@ def _page_defaults(report_fields: dict[str, Any]) -> Iterator[str]:
     yield "\n## Defaults that are others\n\n| setting | here | Kafka's |\n|---|---|---|"
     for default in _other_defaults(report_fields):
         yield f"| `{default['name']}` | {default['default'] or ''} | {default['kafka_default'] or ''} |"
+
+
+def _page_early_consumer(report_fields: dict[str, Any]) -> Iterator[str]:
+    yield "\n## Settings of early Kafka's consumer\n"
+    yield "`ConnectorConfig.from_properties` takes them for a `ConsumerConnector`, or refuses one with the reason.\n"
+    yield "| Kafka 0.8 | its default | | as, or why not | default here |\n|---|---|---|---|---|"
+    for row in report_fields["early_consumer_settings"]:
+        default = row.get("default") or ""
+        yield f"| `{row['name']}` | {row['kafka_default']} | {row['standing']} | {_early_treatment(row)} | {default} |"
+
+
+def _early_treatment(row: dict[str, Any]) -> str:
+    """Return under what name a setting is taken, and what to know of that; or why it is refused."""
+    name = "" if row["ours"] == row["name"] else row["ours"]
+    return "; ".join(filter(None, (name and f"`{name}`", row["reason"])))

@@ -260,8 +260,9 @@ def _consume_as_member(
     show: Formatter,
 ) -> None:
     from broker.client.consumer import Consumer
-    from broker.client.consumer_config import READ_COMMITTED, READ_UNCOMMITTED, ConsumerConfig
+    from broker.client.consumer_config import ConsumerConfig
     from broker.client.core import LATEST
+    from broker.client.fetch_config import READ_COMMITTED, READ_UNCOMMITTED
 
     with client_of(servers) as client:
         partitions = [(name, number) for name in topics for number in range(client.topic(name).partitions)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @json_option
 def settings(words: tuple[str, ...], as_json: bool) -> None:
-    """Explain the settings of `flakelog server`, of topics, topologies, their spouts and sinks, and group members.
+    """Explain the settings of `flakelog server`, of topics, topologies, their spouts and sinks, and consumers.
 
     With WORDs, explain only those whose names contain one of them, and also how Kafka's settings that are not used here
     are treated.
@@ -42,7 +42,9 @@ def settings(words: tuple[str, ...], as_json: bool) -> None:
 
 
 def _all() -> "list[tuple[str, Setting]]":
+    from broker.client.connector.connector_config import ConnectorConfig
     from broker.client.consumer_config import ConsumerConfig
+    from broker.client.fetch_config import FetchConfig
     from broker.client.group_config import GroupMemberConfig
     from broker.settings.config import TopicConfig
     from flakelog.settings import CONFIGS
@@ -66,6 +68,8 @@ def _all() -> "list[tuple[str, Setting]]":
         listed += [(scope, setting) for setting in settings_of(config)]  # in the order of their subjects
     of_members = settings_of(GroupMemberConfig)
     listed += [("consumer", setting) for setting in settings_of(ConsumerConfig) if setting not in of_members]
+    of_fetches = settings_of(FetchConfig)
+    listed += [("connector", setting) for setting in settings_of(ConnectorConfig) if setting not in of_fetches]
     return listed
 
 

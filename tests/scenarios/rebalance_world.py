@@ -7,7 +7,7 @@ one batch of operations. The state shows each partition's owner, and its offset 
 from dataclasses import replace
 from uuid import UUID
 
-from broker.client.connector.config import RegistryGroupConfig
+from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.connector.events import (
     Claimed,
     Closed,
@@ -30,7 +30,7 @@ from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import CoordinationError, Create, Delete, Get, Set
 from tests.scenarios.scenario import join_parts
 
-CONFIG = RegistryGroupConfig(
+CONFIG = ConnectorConfig(
     zookeeper_session_timeout_ms=6_000,
     rebalance_retries_max=3,
     rebalance_backoff_ms=2_000,

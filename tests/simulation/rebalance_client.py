@@ -7,7 +7,7 @@ process does nothing, while the ensemble goes on.
 
 from collections import deque
 
-from broker.client.connector.config import RegistryGroupConfig
+from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.connector.events import Claimed, Closed, LookAgain, Lost, RebalanceFailed, Stopped
 from broker.client.connector.rebalance import RegistryConsumer
 from broker.now import Now
@@ -24,7 +24,7 @@ from tests.simulation.rebalance_ensemble import GROUP, identity_of, is_read
 
 SESSION_MS = 2_000
 METADATA_MS = 400
-CONFIG = RegistryGroupConfig(
+CONFIG = ConnectorConfig(
     zookeeper_session_timeout_ms=SESSION_MS,
     rebalance_retries_max=6,
     rebalance_backoff_ms=500,

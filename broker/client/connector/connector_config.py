@@ -1,19 +1,54 @@
-"""Settings of a ConsumerConnector, under the names of Kafka 0.8's consumer where it has them."""
+"""Settings of a ConsumerConnector, under the names of early Kafka's consumer where it has them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
-from broker.client.connector.config import RegistryGroupConfig
-from broker.client.consumer_config import READ_COMMITTED, READ_UNCOMMITTED, ConsumerConfig
+from broker.client.connector.early_settings import ARGUMENT, EARLY_SETTINGS, TAKEN, EarlySetting
+from broker.client.fetch_config import FetchConfig
 from broker.client.offset_spec import Earliest, Latest
-from idgen.settings import at_least, one_of, setting
+from idgen.settings import InvalidSetting, at_least, one_of, parse_bool, parse_setting, setting, settings_of
 
 SMALLEST, LARGEST = "smallest", "largest"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConnectorConfig(RegistryGroupConfig):
+class ConnectorConfig(FetchConfig):
     """Settings of a ConsumerConnector. Raise InvalidSetting if a value cannot work."""
 
+    zookeeper_session_timeout_ms: int = setting(
+        "zookeeper.session.timeout.ms",
+        6_000,
+        "ZooKeeper takes a consumer that it has not heard of for so long for dead; the consumer itself delivers "
+        "nothing more by then",
+        check=at_least(100),
+        unit="ms",
+    )
+    zookeeper_connection_timeout_ms: int = setting(
+        "zookeeper.connection.timeout.ms",
+        15_000,
+        "how long a connector waits for ZooKeeper when it is made",
+        check=at_least(1),
+        unit="ms",
+    )
+    rebalance_retries_max: int = setting(
+        "rebalance.retries.max",
+        4,
+        "how often a consumer tries again to get its partitions while another consumer still owns one",
+        check=at_least(0),
+    )
+    rebalance_backoff_ms: int = setting(
+        "rebalance.backoff.ms",
+        2_000,
+        "the pause before it tries again, unless the other consumer lets go earlier",
+        check=at_least(1),
+        unit="ms",
+    )
+    rebalance_goes_on: bool = setting(
+        "flakelog.rebalance.goes.on",
+        False,
+        "after the last try, go on in the background with the same pause, instead of leaving the group with an error",
+    )
     auto_offset_reset: str = setting(
         "auto.offset.reset",
         SMALLEST,
@@ -28,45 +63,64 @@ class ConnectorConfig(RegistryGroupConfig):
         check=at_least(1),
         unit="ms",
     )
-    isolation_level: str = setting(
-        "isolation.level",
-        READ_UNCOMMITTED,
-        "read_committed leaves out records of aborted transactions, and waits for the end of open ones",
-        check=one_of(READ_UNCOMMITTED, READ_COMMITTED),
+    client_id: str | None = setting(
+        "client.id", None, "the name that a connector gives itself in requests to brokers; none: that of the group"
     )
-    fetch_wait_max_ms: int = setting(
-        "fetch.wait.max.ms",
-        500,
-        "how long a broker holds a fetch without records; a new record ends the wait",
+    socket_timeout_ms: int = setting(
+        "socket.timeout.ms",
+        30_000,
+        "how long a connector waits for a broker's answer, beside `fetch.max.wait.ms`",
         check=at_least(1),
         unit="ms",
     )
-    fetch_message_max_bytes: int = setting(
-        "fetch.message.max.bytes",
-        1 << 20,
-        "most bytes of one partition in a fetch; a larger batch comes alone",
-        check=at_least(1),
-        unit="bytes",
-    )
-    queued_max_bytes: int = setting(
-        "flakelog.queued.max.bytes",
-        16 << 20,
-        "once so many bytes wait in the queue of a stream, that stream fetches nothing more",
-        check=at_least(1),
-        unit="bytes",
-    )
 
-    @property
-    def fetching(self) -> ConsumerConfig:
-        """Return the settings of the fetches of a stream."""
-        return ConsumerConfig(
-            isolation_level=self.isolation_level,
-            fetch_max_wait_ms=self.fetch_wait_max_ms,
-            max_partition_fetch_bytes=self.fetch_message_max_bytes,
-            consumer_prefetch_bytes=self.queued_max_bytes,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        patience_ms = self.rebalance_retries_max * self.rebalance_backoff_ms
+        if patience_ms < self.zookeeper_session_timeout_ms and not self.rebalance_goes_on:
+            raise InvalidSetting(
+                "rebalance.retries.max",
+                self.rebalance_retries_max,
+                f"times rebalance.backoff.ms must be at least zookeeper.session.timeout.ms "
+                f"({self.zookeeper_session_timeout_ms}), because a dead consumer's partitions are free only then",
+            )
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Return the settings of a consumer.properties of Kafka 0.8. It may have settings under today's names too.
+
+        Raise InvalidSetting for a setting that is refused or unknown; the error says what to do instead.
+        """
+        ours = {one.name: one for one in settings_of(cls)}
+        fields: dict[str, Any] = {}
+        commits = True
+        for name, text in properties.items():
+            early = _EARLY.get(name)
+            if name == "auto.commit.enable":
+                commits = parse_bool(name, text.strip())
+            elif early is not None and early.standing != TAKEN:
+                _refuse(early, text.strip())
+            elif early is None and name not in ours:
+                raise InvalidSetting(name, text, "neither early Kafka's consumer nor a ConsumerConnector has it")
+            else:
+                taken = ours[name if early is None else early.ours]
+                is_never = name == "consumer.timeout.ms" and text.strip() == "-1"
+                fields[taken.field] = None if is_never else parse_setting(taken, text)
+        if not commits:
+            fields["auto_commit_interval_ms"] = None
+        return cls(**fields)
 
     @property
     def start(self) -> Earliest | Latest:
         """Return where a partition without an offset begins."""
         return Earliest() if self.auto_offset_reset == SMALLEST else Latest()
+
+
+_EARLY = {early.name: early for early in EARLY_SETTINGS}
+
+
+def _refuse(early: EarlySetting, value: str) -> None:
+    if early.standing == ARGUMENT:
+        raise InvalidSetting(early.name, value, f"give it as ConsumerConnector's argument `{early.ours}`")
+    if value.lower() not in early.harmless:
+        raise InvalidSetting(early.name, value, early.reason)

@@ -103,7 +103,11 @@ class ConnectorEngine:
 
     async def serve(self) -> None:
         """Consume until the consumer has left the group, by `close` or because it failed."""
-        self._client = AsyncClient(self._servers or [])
+        self._client = AsyncClient(
+            self._servers or [],
+            timeout_ms=self._config.socket_timeout_ms + self._config.fetch_max_wait_ms,
+            client_id=self._config.client_id or self._group,
+        )
         for feed in self.feeds.values():
             feed.open(self._client)
         self._coordinator.on_wake(lambda: self.call(self._wake.set))
@@ -320,7 +324,7 @@ class ConnectorEngine:
         self, partitions: Iterable[tuple[str, int]], failed: dict[tuple[str, int], ClientError]
     ) -> None:
         """Find where the partitions of one broker begin."""
-        core, level = self._client.core, self._config.fetching.isolation
+        core, level = self._client.core, self._config.isolation
         steps = find_offsets(core, partitions, self._config.start, isolation_level=level, failed=failed)
         for key, offset in (await self._client.run(steps)).items():
             partition = TopicPartition(*key)

@@ -64,8 +64,9 @@ class ConnectorThread:
             self._check_open()
             if self._coordinator is None:
                 access = Access(session_timeout_ms=self.config.zookeeper_session_timeout_ms)
+                wait_ms = self.config.zookeeper_connection_timeout_ms
                 try:
-                    self._coordinator = ZooKeeperCoordinator(self._zookeeper, access)
+                    self._coordinator = ZooKeeperCoordinator(self._zookeeper, access, connect_timeout_ms=wait_ms)
                 except CoordinatorUnavailable as error:
                     raise ClientError(str(error)) from error
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from broker.client.connector.assignment import TopicView, assign
 from broker.client.connector.belief import SessionBelief
-from broker.client.connector.config import RegistryGroupConfig
+from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.connector.events import Closed, Committed, Event, LookAgain, MadeAgain, RebalanceFailed, Trouble
 from broker.client.connector.group_view import GroupView, GroupViewReader
 from broker.client.connector.offsets_topic import OffsetsTopicNode, SettledTopic
@@ -67,7 +67,7 @@ class RegistryConsumer:
         group: str,
         consumer: str,
         streams: TopicStreams,
-        config: RegistryGroupConfig,
+        config: ConnectorConfig,
         *,
         sees_topics: bool = False,
     ) -> None:

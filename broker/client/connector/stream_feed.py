@@ -52,7 +52,7 @@ class StreamFeed:
         """
         self._changed = changed
         self._consumer = consumer
-        self._config = config.fetching
+        self._config = config
         self._call = call
         self._retry = retry
         self._core = ConsumerCore(self._config, DECOMPRESSED_BYTES_MAX)

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from broker.client.asyncio import AsyncClient
-from broker.client.consumer_config import READ_COMMITTED, ConsumerConfig
+from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_core import ConsumerCore
 from broker.client.consumer_engine import ConsumerEngine, Rebalance
 from broker.client.errors import ClientError
+from broker.client.fetch_config import READ_COMMITTED
 from broker.client.group_admin import committed_offsets, list_groups
 from broker.client.mirror.figures import MirrorFigures
 from broker.client.mirror.group_offsets import GroupOffsets

@@ -5,7 +5,7 @@ import sys
 from flakelog import ConnectorConfig, ConsumerConnector
 
 CONFIG = ConnectorConfig(
-    zookeeper_session_timeout_ms=4_000, rebalance_goes_on=True, auto_commit_interval_ms=100, fetch_wait_max_ms=50
+    zookeeper_session_timeout_ms=4_000, rebalance_goes_on=True, auto_commit_interval_ms=100, fetch_max_wait_ms=50
 )
 
 if __name__ == "__main__":

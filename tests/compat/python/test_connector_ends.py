@@ -20,7 +20,7 @@ CONFIG = ConnectorConfig(
     zookeeper_session_timeout_ms=10_000,
     rebalance_goes_on=True,
     auto_commit_interval_ms=None,
-    fetch_wait_max_ms=50,
+    fetch_max_wait_ms=50,
 )
 IMPATIENT = replace(
     CONFIG, zookeeper_session_timeout_ms=500, rebalance_retries_max=1, rebalance_backoff_ms=500, rebalance_goes_on=False

@@ -22,7 +22,7 @@ CONFIG = ConnectorConfig(
     zookeeper_session_timeout_ms=10_000,
     rebalance_goes_on=True,
     auto_commit_interval_ms=100,
-    fetch_wait_max_ms=50,
+    fetch_max_wait_ms=50,
 )
 SOON = replace(CONFIG, consumer_timeout_ms=numbers_topic.SOON_MS)
 BY_HAND = replace(CONFIG, auto_commit_interval_ms=None)

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from kazoo.client import KazooClient
 
-from broker.client.connector.config import RegistryGroupConfig
+from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.connector.events import Claimed, Lost, MadeAgain, Stopped
 from broker.client.connector.rebalance import Phase, RegistryConsumer
 from broker.client.connector.topic_filter import TopicFilter, TopicStreams
@@ -21,7 +21,7 @@ from coordination.zookeeper import ZooKeeperCoordinator
 from tests.patience import until
 
 SESSION_MS = 10_000
-CONFIG = RegistryGroupConfig(
+CONFIG = ConnectorConfig(
     zookeeper_session_timeout_ms=SESSION_MS, rebalance_goes_on=True, auto_commit_interval_ms=200
 )
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
