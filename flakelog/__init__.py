@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from broker.client.async_producer import AsyncProducer
     from broker.client.asyncio import AsyncClient
     from broker.client.blocking import Client
+    from broker.client.connector.async_connector import AsyncConsumerConnector, AsyncMessageStream
     from broker.client.connector.connector_config import ConnectorConfig
     from broker.client.connector.consumer_connector import ConsumerConnector, MessageStream
     from broker.client.connector.topic_filter import TopicFilter
+    from broker.client.connector.twisted_connector import TwistedConsumerConnector, TwistedMessageStream
     from broker.client.consumer import Consumer
     from broker.client.consumer_config import ConsumerConfig
     from broker.client.log_record import Record
@@ -66,9 +68,11 @@ _MODULES = {
     "broker.client.async_producer": ("AsyncProducer",),
     "broker.client.asyncio": ("AsyncClient",),
     "broker.client.blocking": ("Client",),
+    "broker.client.connector.async_connector": ("AsyncConsumerConnector", "AsyncMessageStream"),
     "broker.client.connector.connector_config": ("ConnectorConfig",),
     "broker.client.connector.consumer_connector": ("ConsumerConnector", "MessageStream"),
     "broker.client.connector.topic_filter": ("TopicFilter",),
+    "broker.client.connector.twisted_connector": ("TwistedConsumerConnector", "TwistedMessageStream"),
     "broker.client.consumer": ("Consumer",),
     "broker.client.consumer_config": ("ConsumerConfig",),
     "broker.client.log_record": ("Record",),
@@ -109,7 +113,9 @@ __all__ = [
     "Admin",
     "AsyncClient",
     "AsyncConsumer",
+    "AsyncConsumerConnector",
     "AsyncIdClient",
+    "AsyncMessageStream",
     "AsyncProducer",
     "AtId",
     "AtOffset",
@@ -153,7 +159,9 @@ __all__ = [
     "Topology",
     "TopologyConfig",
     "Tuple",
+    "TwistedConsumerConnector",
     "TwistedIdClient",
+    "TwistedMessageStream",
     "Unavailable",
     "ZooKeeperAccess",
     "__version__",

@@ -1,8 +1,8 @@
 """SHELL (a thread with an event loop, a session with ZooKeeper): the engine of a connector, below its faces.
 
-The faces differ only in how a program waits: ConsumerConnector blocks a thread. Here is what all of them do: connect,
-begin, commit, and leave. The engine has a thread of its own, so a consumer proves that it lives, and lets go of
-partitions, also while its program is busy.
+The faces differ only in how a program waits: ConsumerConnector blocks a thread, AsyncConsumerConnector a task, and
+TwistedConsumerConnector returns Deferreds. Here is what all of them do: connect, begin, commit, and leave. The engine
+has a thread of its own, so a consumer proves that it lives, and lets go of partitions, also while its program is busy.
 """
 
 import asyncio
@@ -10,21 +10,24 @@ import atexit
 import os
 import socket
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from threading import RLock, Thread
-from typing import cast
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from broker.client.address import addresses_of
 from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.connector.connector_engine import ConnectorEngine
 from broker.client.connector.stream_feed import StreamFeed
-from broker.client.connector.topic_filter import TopicStreams
+from broker.client.connector.topic_filter import TopicFilter, TopicStreams
 from broker.client.errors import ClientError
 from broker.client.registry.nodes import ConsumerId, group_path
 from coordination.access import Access, an_ensemble
 from coordination.port import CoordinatorUnavailable
 from coordination.zookeeper import ZooKeeperCoordinator
+
+S = TypeVar("S")
 
 CLOSED = "the connector was shut down"
 
@@ -70,8 +73,17 @@ class ConnectorThread:
                 except CoordinatorUnavailable as error:
                     raise ClientError(str(error)) from error
 
-    def begin(self, wanted: TopicStreams) -> dict[str | None, list[StreamFeed]]:
-        """Begin to consume. Return the streams of each topic; those of a filter have no topic. Raise ClientError."""
+    def streams(self, topics: object, count: int, make: Callable[[StreamFeed], S]) -> Any:
+        """Begin to consume. Return the streams that `make` makes: by topic, or a list for a TopicFilter.
+
+        Raise InvalidTopics or ClientError.
+        """
+        streams: dict[str | None, list[S]] = {}
+        for (topic, _), feed in self._begin(TopicStreams.wanted(topics, count)).feeds.items():
+            streams.setdefault(topic, []).append(make(feed))
+        return streams[None] if isinstance(topics, TopicFilter) else streams
+
+    def _begin(self, wanted: TopicStreams) -> ConnectorEngine:
         with self._lock:
             self._check_open()
             if self._engine is not None:
@@ -82,10 +94,7 @@ class ConnectorThread:
                 self._coordinator, self._servers, self._group, self.name, wanted, self.config, self._loop
             )
             self._thread.start()
-        feeds: dict[str | None, list[StreamFeed]] = {}
-        for (topic, _), feed in self._engine.feeds.items():
-            feeds.setdefault(topic, []).append(feed)
-        return feeds
+            return self._engine
 
     def commit(self, taker: object) -> "Future[None]":
         """Commit what the streams' callers are done with, and the records that `taker` took last.

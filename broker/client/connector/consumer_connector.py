@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from threading import get_ident
 from types import TracebackType
-from typing import Self, overload
+from typing import Any, Self, overload
 
 from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.connector.connector_thread import ConnectorThread
 from broker.client.connector.stream_feed import Decoder, StreamFeed, decoded
-from broker.client.connector.topic_filter import TopicFilter, TopicStreams
+from broker.client.connector.topic_filter import TopicFilter
 from broker.client.log_record import Record
 
 
@@ -92,21 +92,14 @@ class ConsumerConnector:
 
     def streams(
         self, topics: Mapping[str, int] | TopicFilter, count: int = 1, *, decoder: Decoder | None = None
-    ) -> dict[str, list[MessageStream]] | list[MessageStream]:
+    ) -> Any:
         """Begin to consume. Call it once.
 
         With {"orders": 2}, return {"orders": [two streams]}. With a TopicFilter, return `count` streams that share all
         topics that it allows, now and later. `decoder` gets the bytes of each value, unless the value is null, and its
         result becomes the record's `value`. Raise InvalidTopics or ClientError.
         """
-        feeds = self._thread.begin(TopicStreams.wanted(topics, count))
-        streams = {
-            topic: [MessageStream(self._thread, feed, decoder) for feed in of_topic]
-            for topic, of_topic in feeds.items()
-        }
-        if isinstance(topics, TopicFilter):
-            return streams[None]
-        return {str(topic): of_topic for topic, of_topic in streams.items()}
+        return self._thread.streams(topics, count, lambda feed: MessageStream(self._thread, feed, decoder))
 
     def commit_offsets(self) -> None:
         """Commit what the streams' callers have processed, with the records that this thread took last.

@@ -66,6 +66,7 @@ class StreamFeed:
         self._taker: object = None
         """The thread or task that has taken the last record."""
         self._is_taking = False
+        self._wake: Callable[[], object] | None = None
         self._error: Exception | None = None
         self._end: Exception | None = None
         self.is_over = False
@@ -96,6 +97,18 @@ class StreamFeed:
                 return None
             self._changed.wait(left_s)
         return record
+
+    def poll(self, taker: object, wake: Callable[[], object]) -> Record | None:
+        """Return the next record if there is one now, without blocking; as `take` otherwise.
+
+        Without one, and unless the stream is over, `wake` is called once, in any thread, when it is time to ask again.
+        It must not block.
+        """
+        with self._changed:
+            self._begin(taker)
+            record = self._poll()
+            self._wake = wake if record is None else None
+            return record
 
     def _begin(self, taker: object) -> None:
         """Begin to look for a record. The one that was taken before counts as processed."""
@@ -170,13 +183,13 @@ class StreamFeed:
         """Hand out no more records. `error` is raised by all calls of `take` from now on."""
         with self._changed:
             self.is_over, self._end = True, error
-            self._changed.notify_all()
+            self.wake()
 
     def fail(self, error: Exception) -> None:
         """Raise an error in the program's thread, once."""
         with self._changed:
             self._error = error
-            self._changed.notify_all()
+            self.wake()
 
     def claim(self, claimed: Claimed) -> None:
         """Read a partition that the consumer owns now, of the topic that it was claimed of."""
@@ -225,9 +238,12 @@ class StreamFeed:
         return retry_ms
 
     def wake(self) -> None:
-        """Let the program's thread look again whether a record may be handed out."""
+        """Let the program look again whether a record may be handed out."""
         with self._changed:
             self._changed.notify_all()
+            wake, self._wake = self._wake, None
+            if wake is not None:
+                wake()
 
     def _want_soon(self) -> None:
         if self._want_call is None and not self.is_over:  # one look at the partitions for all answers of a response
@@ -244,7 +260,7 @@ class StreamFeed:
             if is_another or isinstance(answer, TopicRecreated):
                 answer = self.refuse_topic(ask.key)
             self._core.answered(ask, answer, steady_ms())
-            self._changed.notify_all()
+            self.wake()
         self._want_soon()
 
     def refuse_topic(self, key: tuple[str, int]) -> BrokerError:
