@@ -20,7 +20,7 @@ memory, so the same core runs under Twisted, in a plain program and in the simul
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from coordination.errors import FlakelogError
@@ -189,9 +189,14 @@ class SessionEnded:
 
 @dataclass(frozen=True)
 class SessionEstablished:
-    """The session is connected: for the first time, again, or as a new session, which `session_id` tells."""
+    """The session is connected: for the first time, again, or as a new session, which `session_id` tells.
+
+    `timeout_ms` is the session timeout that the server grants, which may differ from what was asked for. It is None
+    for a coordinator that grants what was asked.
+    """
 
     session_id: int
+    timeout_ms: int | None = field(default=None, compare=False)
 
 
 Event = Changed | SessionSuspended | SessionEnded | SessionEstablished

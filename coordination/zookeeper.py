@@ -37,6 +37,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.interfaces import IAsyncResult
+from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState, WatchedEvent
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
@@ -150,7 +151,10 @@ class ZooKeeperCoordinator:
         self._settled = Flag()  # connected, refused or closed: nothing to wait for
         self._closed = False
         self._wake: Callable[[], None] | None = None
+        self.session_timeout_ms = access.session_timeout_ms
+        """The session timeout that the server has granted; before the first connection, what we ask for."""
         self._client = _client(hosts, access)
+        _tell_granted(self._client, self._granted)
         self._client.add_listener(self._state_changed)
         self._client.start_async()
         if wait:
@@ -252,6 +256,9 @@ class ZooKeeperCoordinator:
                     return
         self._happened(Changed(path))
 
+    def _granted(self, timeout_ms: int) -> None:
+        self.session_timeout_ms = timeout_ms
+
     def _state_changed(self, state: str) -> None:
         self._settled.set()
         with self._lock:
@@ -260,7 +267,7 @@ class ZooKeeperCoordinator:
             for path in lost:
                 del self._lost_watches[path]
         if state == KazooState.CONNECTED:
-            self._happened(SessionEstablished(self.session_id))
+            self._happened(SessionEstablished(self.session_id, self.session_timeout_ms))
         else:
             self._happened(SessionEnded() if state == KazooState.LOST else SessionSuspended())
         for path in lost:
@@ -308,6 +315,23 @@ def _client(hosts: str, access: Access) -> KazooClient:
     )
     handler.is_connected = lambda: client.connected
     return client
+
+
+def _tell_granted(client: KazooClient, granted: Callable[[int], None]) -> None:
+    """Call `granted` with the session timeout of each connection, before the listeners hear of the connection.
+
+    kazoo only logs it. So this reads the server's answer to the first request of the connection.
+    """
+    connection = client._connection
+    invoke = connection._invoke
+
+    def read(timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = invoke(timeout, request, xid)
+        if isinstance(request, Connect) and answer[0].time_out > 0:  # 0 says that the session has ended
+            granted(int(answer[0].time_out))
+        return answer
+
+    connection._invoke = read
 
 
 def _watched_get(client: KazooClient, path: str, watch: _Watch) -> IAsyncResult:

@@ -170,7 +170,8 @@ class RegistryConsumer:
         match event:
             case SessionEnded():
                 self._end_session("its session with ZooKeeper has ended")
-            case SessionEstablished(session_id):
+            case SessionEstablished(session_id, timeout_ms):
+                self._grant(self._belief.timeout_ms if timeout_ms is None else timeout_ms)
                 if self._session_id not in (None, session_id):
                     self._end_session("its session with ZooKeeper has ended")
                 self._session_id = session_id
@@ -179,13 +180,20 @@ class RegistryConsumer:
                 self._rebalance_ms = now.ms
         self._run(now)
 
+    def _grant(self, timeout_ms: int) -> None:
+        """Count with the session timeout that ZooKeeper grants."""
+        if timeout_ms != self._belief.timeout_ms:
+            asked_ms = self._config.zookeeper_session_timeout_ms
+            self._events.append(Trouble(f"ZooKeeper grants sessions of {timeout_ms} ms, not of {asked_ms} ms"))
+            self._belief.timeout_ms = timeout_ms
+
     def tick(self, now: Now) -> None:
         self._now_ms = now.ms
         self._work.tick(now)
         self._proof.tick(now)
         if self._owners.owned and not self._has_lapsed and not self._belief.lives(now.ms):
             self._has_lapsed = True
-            timeout_ms = self._config.zookeeper_session_timeout_ms
+            timeout_ms = self._belief.timeout_ms
             self._events.append(Trouble(f"no answer of ZooKeeper for {timeout_ms} ms: nothing is delivered meanwhile"))
         self._run(now)
 

@@ -2,20 +2,21 @@
 
 import json
 import time
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from kazoo.client import KazooClient
 
 from broker.client.connector.connector_config import ConnectorConfig
-from broker.client.connector.events import Claimed, Lost, MadeAgain, Stopped
+from broker.client.connector.events import Claimed, Lost, MadeAgain, Stopped, Trouble
 from broker.client.connector.rebalance import Phase, RegistryConsumer
 from broker.client.connector.topic_filter import TopicFilter, TopicStreams
 from broker.client.registry.nodes import ConsumerId
 from broker.cluster.documents import Assignment, Topic, TopicPartition, topic_path
 from broker.now import Now
 from coordination.access import Access
-from coordination.embedded_zookeeper import EmbeddedZooKeeper
+from coordination.embedded_zookeeper import MAX_SESSION_TIMEOUT_MS, TICK_MS, EmbeddedZooKeeper
 from coordination.port import CoordinationError
 from coordination.zookeeper import ZooKeeperCoordinator
 from tests.patience import until
@@ -34,10 +35,11 @@ def now():
 class Running:
     """A consumer's core and its session. `turn` does all that is due."""
 
-    def __init__(self, hosts, uuid, streams):
+    def __init__(self, hosts, uuid, streams, config):
         self.name = str(ConsumerId("host", uuid))
-        self.coordinator = ZooKeeperCoordinator(hosts, Access(session_timeout_ms=SESSION_MS))
-        self.core = RegistryConsumer("g", self.name, streams, CONFIG)
+        access = Access(session_timeout_ms=config.zookeeper_session_timeout_ms)
+        self.coordinator = ZooKeeperCoordinator(hosts, access)
+        self.core = RegistryConsumer("g", self.name, streams, config)
         self.events = []
 
     def turn(self):
@@ -71,8 +73,8 @@ class Group:
         self.kazoo.start()
         self.running = []
 
-    def start(self, uuid, streams=TopicStreams({"t": 1})):
-        consumer = Running(self.hosts, uuid, streams)
+    def start(self, uuid, streams=TopicStreams({"t": 1}), config=CONFIG):
+        consumer = Running(self.hosts, uuid, streams, config)
         self.running.append(consumer)
         return consumer
 
@@ -133,6 +135,19 @@ def test_consumers_share_a_topic_and_plain_kazoo_sees_the_layout_of_kafka_0_8(gr
     assert group.kazoo.exists("/consumers/g/ids/host:a").ephemeralOwner == first.coordinator.session_id
     assert group.kazoo.exists("/consumers/g/owners/t/0").ephemeralOwner == first.coordinator.session_id
     assert group.kazoo.exists("/consumers/g/offsets/t/0").ephemeralOwner == 0
+
+
+@pytest.mark.parametrize("asked_ms, granted_ms", [(100, 2 * TICK_MS), (90_000, MAX_SESSION_TIMEOUT_MS)])
+def test_a_consumer_counts_with_the_session_that_zookeeper_grants(group, asked_ms, granted_ms):
+    """ZooKeeper grants 2 ticks at least and maxSessionTimeout at most, whatever a client asks for."""
+    config = replace(CONFIG, zookeeper_session_timeout_ms=asked_ms)
+    before_ms = now().ms
+    first = group.start("a", config=config)
+    group.until(lambda: first.core.owned == {T0, T1}, "the consumer owns all")
+    assert first.coordinator.session_timeout_ms == granted_ms
+    assert first.core.may_deliver(T0, before_ms + granted_ms)
+    assert not first.core.may_deliver(T0, now().ms + granted_ms)
+    assert Trouble(f"ZooKeeper grants sessions of {granted_ms} ms, not of {asked_ms} ms") in first.events
 
 
 def test_progress_is_committed_and_goes_along_with_the_partition(group):
