@@ -1,15 +1,31 @@
-"""A ConsumerConnector in a separate process, for tests to kill: it prints what it gets. Arguments: ZOOKEEPER TOPIC."""
+"""A ConsumerConnector in a separate process, for tests to kill. Arguments: ZOOKEEPER TOPIC [SERVERS].
 
+It prints each record that it gets: partition, offset, and the time in ns on the clock that all processes share. At
+SIGTERM it leaves the group.
+"""
+
+import logging
+import os
+import signal
 import sys
+import time
 
 from flakelog import ConnectorConfig, ConsumerConnector
 
+SESSION_MS = 2_000
 CONFIG = ConnectorConfig(
-    zookeeper_session_timeout_ms=4_000, rebalance_goes_on=True, auto_commit_interval_ms=100, fetch_max_wait_ms=50
+    zookeeper_session_timeout_ms=SESSION_MS,
+    rebalance_backoff_ms=500,
+    rebalance_goes_on=True,
+    auto_commit_interval_ms=100,
+    fetch_max_wait_ms=50,
 )
 
 if __name__ == "__main__":
-    zookeeper, topic = sys.argv[1:]
-    with ConsumerConnector(zookeeper, "g", config=CONFIG) as connector:
+    logging.basicConfig()
+    zookeeper, topic, *servers = sys.argv[1:]
+    with ConsumerConnector(zookeeper, "g", *servers, config=CONFIG) as connector:
+        signal.signal(signal.SIGTERM, lambda *_: connector.shutdown())
+        print("consumer", connector.name, flush=True)
         for record in connector.streams({topic: 1})[topic][0]:
-            print("record", record.partition, record.offset, flush=True)
+            os.write(1, b"record %d %d %d\n" % (record.partition, record.offset, time.monotonic_ns()))

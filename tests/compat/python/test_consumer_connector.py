@@ -152,15 +152,15 @@ def test_two_consumers_share_a_topic_and_one_takes_over_when_the_other_leaves(se
 def test_what_a_killed_consumer_had_comes_to_another(server, registry, topic, readers):
     program = [sys.executable, connector_program.__file__, registry, topic]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": PYTHONPATH}) as process:
-        lines = [process.stdout.readline()]
+        lines = [process.stdout.readline() for _ in ("consumer", "record")]
         process.kill()
-        killed = [line.split() for line in (*lines, *process.stdout)]
+        killed = [line.split() for line in (*lines, *process.stdout) if line.startswith("record")]
     first = readers()
     with Client(server.address) as client:
         numbers_topic.say(client, topic, 0, 200)
         numbers_topic.say(client, topic, 1, 201)
     until(lambda: {200, 201} <= set(first.values), "the records after the kill")
-    taken = {(int(partition), int(offset)) for _, partition, offset in killed}
+    taken = {(int(partition), int(offset)) for _, partition, offset, _ in killed}
     read = {(record.partition, record.offset) for record in first.records}
     assert read | taken == {(partition, offset) for partition in (0, 1) for offset in range(6)}
 
