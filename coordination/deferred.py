@@ -9,23 +9,13 @@ from twisted.internet.defer import Deferred, fail, inlineCallbacks
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
-from coordination.port import ConnectionLost, CoordinationError, Coordinator, Operation, Result
+from coordination.port import Asynchronous, ConnectionLost, CoordinationError, Coordinator, Operation, Result
 from coordination.reactor import Reactor
 
 GROUP_MAX = 250  # operations of a group, which holds the lock of its directory
 
 T = TypeVar("T")
 Execute = Callable[[Operation], "Deferred[Result]"]
-
-
-@runtime_checkable
-class Asynchronous(Protocol):
-    """A coordinator that answers by callback in its own thread, as ZooKeeper's does."""
-
-    request_timeout_ms: int
-
-    def begin(self, operation: Operation, done: Callable[[Result | CoordinationError], object]) -> None:
-        """Send the operation; `done` is called with the result or the error."""
 
 
 @runtime_checkable

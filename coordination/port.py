@@ -21,7 +21,7 @@ memory, so the same core runs under Twisted, in a plain program and in the simul
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from coordination.errors import FlakelogError
 
@@ -233,6 +233,16 @@ class Coordinator(Protocol):
 
     def close(self) -> None:
         """End the session; its ephemeral nodes are removed when this returns, if the coordinator can be reached."""
+
+
+@runtime_checkable
+class Asynchronous(Protocol):
+    """A coordinator that answers by callback in its own thread, as ZooKeeper's does."""
+
+    request_timeout_ms: int
+
+    def begin(self, operation: Operation, done: Callable[[Result | CoordinationError], object]) -> None:
+        """Send the operation; `done` is called with the result or the error."""
 
 
 def check_path(path: str) -> str:

@@ -43,6 +43,7 @@ LONG_CLASSES_MAX = 10
 
 # Modules that touch the world. Everything else is a core: bytes, numbers and time come as arguments.
 SHELLS = {
+    "coordination/asyncio.py",
     "coordination/deferred.py",
     "coordination/directory.py",
     "coordination/embedded_zookeeper.py",

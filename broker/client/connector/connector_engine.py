@@ -39,8 +39,10 @@ from broker.client.registry.living_brokers import LivingBrokers
 from broker.client.registry.nodes import StreamId
 from broker.client.timed_wait import wait_for_event
 from broker.cluster.documents import TopicPartition
+from broker.cluster.procedure import Outcome
 from broker.now import Now
-from coordination.port import ConnectionLost, CoordinationError, Operation, Result
+from coordination.asyncio import carry_out, executor
+from coordination.port import CoordinationError, Operation
 from coordination.zookeeper import ZooKeeperCoordinator
 from idgen.clock import steady_ms
 
@@ -70,6 +72,7 @@ class ConnectorEngine:
         """By topic and number; those of a filter have no topic."""
         self.changed = Condition(RLock())
         self._coordinator = coordinator
+        self._execute = executor(coordinator, loop)
         self._servers = None if servers is None else addresses_of(servers)
         self._group = group
         self._wanted = wanted
@@ -176,25 +179,17 @@ class ConnectorEngine:
         self._wake.set()
 
     async def _carry_out(self, operation: Operation) -> None:
-        outcome = await self._execute(operation)
+        outcome: Outcome
+        try:
+            outcome = await self._execute(operation)
+        except CoordinationError as error:
+            outcome = error
         with self.changed:
             now = _now()
             self._pass_events(now)
             self._consumer.answered(operation, outcome, now)
             self._follow()
         self._wake.set()
-
-    async def _execute(self, operation: Operation) -> Result | CoordinationError:
-        """Return the result of an operation, or its error."""
-        answer: asyncio.Future[Result | CoordinationError] = self._loop.create_future()
-        try:
-            self._coordinator.begin(operation, lambda outcome: self.call(_settle, answer, outcome))
-            async with asyncio.timeout(self._coordinator.request_timeout_ms / 1_000):
-                return await answer
-        except TimeoutError:
-            return ConnectionLost(f"no answer in {self._coordinator.request_timeout_ms} ms")
-        except CoordinationError as error:
-            return error
 
     def _begin_due_work(self, now: Now) -> None:
         if not self._consumer_sees_topics and self._brokers.is_due(now.ms):
@@ -267,16 +262,8 @@ class ConnectorEngine:
 
     async def _read_brokers(self) -> None:
         """Read the brokers that live now, as ZooKeeper names them."""
-        reads = self._brokers.read(steady_ms())
-        outcome: Any = None
         try:
-            operation = next(reads)
-            while True:
-                outcome = await self._execute(operation)
-                failed = isinstance(outcome, CoordinationError)
-                operation = reads.throw(outcome) if failed else reads.send(outcome)
-        except StopIteration:
-            pass
+            await carry_out(self._brokers.read(steady_ms()), self._execute)
         except CoordinationError as error:
             self._brokers.failed(error, steady_ms())
         if self._brokers.problem is not None:
@@ -407,11 +394,6 @@ class _Commit:
     until_ms: int
     done: "Future[None]"
     failed: list[TopicPartition] = field(default_factory=list)
-
-
-def _settle(answer: "asyncio.Future[Any]", outcome: Result | CoordinationError) -> None:
-    if not answer.done():
-        answer.set_result(outcome)
 
 
 def _now() -> Now:

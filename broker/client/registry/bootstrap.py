@@ -22,8 +22,9 @@ from broker.client.known_nodes import KnownNodes
 from broker.client.registry.living_brokers import LivingBrokers
 from broker.client.timed_wait import wait_for_event
 from coordination.access import an_ensemble
-from coordination.port import CoordinationError, Coordinator, CoordinatorUnavailable, run
-from coordination.sessions import open_session
+from coordination.asyncio import carry_out, executor
+from coordination.port import CoordinationError, CoordinatorUnavailable
+from coordination.zookeeper import ZooKeeperCoordinator
 
 CONNECT_TIMEOUT_MS = 15_000  # to ZooKeeper
 BROKER_SECONDS = 3.0  # for a connection to one broker; then the next one is tried
@@ -49,14 +50,14 @@ class RegistryBootstrap:
         self._brokers = LivingBrokers()
         self._nodes = KnownNodes([])
         try:
-            self._coordinator: Coordinator = open_session(zookeeper=registry, wait=False)
-            self._coordinator.wait_until_connected(CONNECT_TIMEOUT_MS)
+            self._coordinator = ZooKeeperCoordinator(registry, connect_timeout_ms=CONNECT_TIMEOUT_MS)
         except CoordinatorUnavailable as error:
             raise ClientError(str(error)) from error
         self._loop = asyncio.new_event_loop()
         self._woken = asyncio.Event()
+        self._execute = executor(self._coordinator, self._loop)
         self._connections = 0
-        self._update()
+        self._loop.run_until_complete(self._update())
         self._nodes.learn(self._brokers.addresses)
         server = asyncio.start_server(self._forward, "127.0.0.1", 0, limit=CHUNK_BYTES)
         self._server = self._loop.run_until_complete(server)
@@ -100,8 +101,7 @@ class RegistryBootstrap:
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            self._coordinator.close()  # ends a read that waits for ZooKeeper
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._coordinator.close()
             self._loop.close()
 
     def _wake(self) -> None:
@@ -112,10 +112,10 @@ class RegistryBootstrap:
         while True:
             await wait_for_event(self._woken, LOOK_SECONDS)
             self._woken.clear()
-            await asyncio.to_thread(self._update)  # a read may wait for ZooKeeper, and connections go on meanwhile
+            await self._update()
             self._nodes.learn(self._brokers.addresses)
 
-    def _update(self) -> None:
+    async def _update(self) -> None:
         """Take the events of the session, and read the brokers if they may have changed."""
         for event in self._coordinator.take_events():
             self._brokers.notified(event)
@@ -124,7 +124,7 @@ class RegistryBootstrap:
             return
         before = self._brokers.problem
         try:
-            run(self._coordinator, self._brokers.read(now_ms))
+            await carry_out(self._brokers.read(now_ms), self._execute)
         except CoordinationError as error:
             self._brokers.failed(error, now_ms)
         if self._brokers.problem not in (None, before):

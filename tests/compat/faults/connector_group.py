@@ -16,6 +16,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
 
 from broker.client.blocking import Client
 from broker.client.errors import ClientError
@@ -181,7 +182,14 @@ class ConnectorGroup:
 
     def await_registered(self, member, *, gone=False):
         path = consumer_path(GROUP, member.name)
-        until(lambda: (self._kazoo.exists(path) is None) == gone, f"{path} {'gone' if gone else 'there'}")
+
+        def there():
+            try:
+                return (self._kazoo.exists(path) is None) == gone
+            except KazooException:  # ZooKeeper was away
+                return False
+
+        until(there, f"{path} {'gone' if gone else 'there'}")
 
     def await_more(self):
         """Wait until each partition has been delivered further."""

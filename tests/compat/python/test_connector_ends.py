@@ -1,17 +1,21 @@
 """The ends of a ConsumerConnector, and the errors that its program gets, with a real ZooKeeper and server."""
 
+import re
 import threading
+import urllib.request
 from dataclasses import replace
 
 import pytest
 from kazoo.client import KazooClient
 
+from broker.client.blocking import Client
 from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.connector.consumer_connector import ConsumerConnector
 from broker.client.connector.topic_filter import TopicFilter
 from broker.client.errors import ClientError, CommitFailed, GroupRefused, InvalidTopics
 from broker.client.registry.nodes import consumer_path, owner_path
 from broker.cluster.documents import TopicPartition
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat import numbers_topic
 from tests.compat.server_process import ServerProcess
 from tests.patience import until
@@ -108,6 +112,29 @@ def test_a_commit_fails_if_the_last_record_comes_again(registry, topic, kazoo):
             connector.commit_offsets()
         assert record in numbers_topic.take(stream, 10)
         connector.commit_offsets()
+
+
+def fetched_bytes(server, topic):
+    """Return how many bytes of a topic the server has sent."""
+    with urllib.request.urlopen(f"http://{server.http}/metrics") as answer:
+        text = answer.read().decode()
+    found = re.search(rf'^flakelog_topic_out_bytes_total{{topic="{topic}"}} (\S+)', text, re.MULTILINE)
+    return float(found[1]) if found else 0
+
+
+def test_a_full_queue_stops_only_its_stream(server, registry, topic):
+    with Client(server.address) as client:
+        for number in range(40):
+            batch = encode_batch([BatchRecord(0, 0, None, b"x" * 10_000)], base_timestamp_ms=1)
+            client.produce(topic, number % 2, batch)
+    config = replace(CONFIG, consumer_prefetch_bytes=20_000, max_partition_fetch_bytes=10_000)
+    before = fetched_bytes(server, topic)
+    with ConsumerConnector(registry, "g", config=config) as connector:
+        read, unread = connector.streams({topic: 2})[topic]
+        assert len(numbers_topic.take(read, 25)) == 25
+        assert 200_000 < fetched_bytes(server, topic) - before < 260_000, "the other stream's queue is full"
+        assert len(numbers_topic.take(unread, 25)) == 25
+        assert fetched_bytes(server, topic) - before > 400_000
 
 
 def test_a_stream_that_waits_refuses_a_second_thread(registry, topic):
