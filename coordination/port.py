@@ -191,8 +191,8 @@ class SessionEnded:
 class SessionEstablished:
     """The session is connected: for the first time, again, or as a new session, which `session_id` tells.
 
-    `timeout_ms` is the session timeout that the server grants, which may differ from what was asked for. It is None
-    for a coordinator that grants what was asked.
+    `timeout_ms` is the session timeout that the server grants, which may differ from the requested one. It is None for
+    a coordinator that grants each request.
     """
 
     session_id: int

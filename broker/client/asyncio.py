@@ -138,8 +138,7 @@ class AsyncClient:
         self._is_closed = False
 
     def apart(self) -> "AsyncClient":
-        """Return a client with connections of its own, that shares what is known of the cluster, and has the same name.
-        """
+        """Return a client with separate connections, which shares this one's core, timeout and name."""
         return AsyncClient("", timeout_ms=int(self._timeout_s * 1_000), client_id=self._client_id, core=self.core)
 
     async def __aenter__(self) -> Self:

@@ -79,8 +79,8 @@ class AsyncConsumerConnector:
                 print(record.id, record.value)
 
     In `commit_offsets` and `shutdown`, and at the end of the `async with` block, the record that the calling task took
-    last counts as processed too. The consumer keeps its session, and lets go of partitions, in a thread of its own,
-    also while the loop is busy.
+    last counts as processed too. A separate thread keeps the session and releases partitions, even while the loop
+    is busy.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class AsyncConsumerConnector:
         await asyncio.wrap_future(self._thread.commit(asyncio.current_task()))
 
     async def shutdown(self) -> None:
-        """Commit what is processed, give the partitions to the others, and leave the group. Harmless if repeated.
+        """Commit processed records, release the partitions and leave the group. Harmless if repeated.
 
         The streams end.
         """

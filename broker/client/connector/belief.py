@@ -20,7 +20,7 @@ class SessionBelief:
 
     @property
     def until_ms(self) -> int | None:
-        """The end of what is certain; None before the first proof."""
+        """When the session may end; None before the first proof."""
         return None if self._proved_ms is None else self._proved_ms + self.timeout_ms
 
     @property

@@ -337,7 +337,7 @@ class ConnectorEngine:
         The Future fails with CommitFailed.
         """
         done: Future[None] = Future()
-        done.set_running_or_notify_cancel()  # so that nobody cancels it
+        done.set_running_or_notify_cancel()  # a caller cannot cancel it from now on
         with self.changed:
             if self._has_ended or self._consumer.is_over:
                 done.set_exception(CommitFailed(f"group {self._group}: the consumer has left the group"))

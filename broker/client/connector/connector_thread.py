@@ -1,8 +1,8 @@
 """SHELL (a thread with an event loop, a session with ZooKeeper): the engine of a connector, below its faces.
 
 The faces differ only in how a program waits: ConsumerConnector blocks a thread, AsyncConsumerConnector a task, and
-TwistedConsumerConnector returns Deferreds. Here is what all of them do: connect, begin, commit, and leave. The engine
-has a thread of its own, so a consumer proves that it lives, and lets go of partitions, also while its program is busy.
+TwistedConsumerConnector returns Deferreds. This module has their common part: connect, begin, commit and leave. The
+engine runs in a separate thread, so a consumer keeps its session and releases partitions even while its program is busy.
 """
 
 import asyncio

@@ -2,10 +2,9 @@
 
     TAKEN     ConnectorConfig has it, under this name or today's
     ARGUMENT  ConsumerConnector takes it as an argument
-    REFUSED   it would change nothing here, or promise what is not done; the reason says what to do instead
+    REFUSED   ConsumerConnector has no such behaviour; the reason says what to do instead
 
-The values of a refused setting that ask for what is done anyway are accepted (`offsets.storage=zookeeper`). Names and
-defaults are those of https://kafka.apache.org/082/documentation.html#consumerconfigs.
+A refused setting may have the value that describes ConsumerConnector (`offsets.storage=zookeeper`). Names and defaults are those of https://kafka.apache.org/082/documentation.html#consumerconfigs.
 """
 
 from typing import NamedTuple
@@ -17,7 +16,7 @@ class EarlySetting(NamedTuple):
     """A setting of Kafka 0.8's consumer.
 
     `default` is Kafka's, as text. `ours` is the name of the setting or argument that takes it. `harmless` has the
-    values of a refused setting that ask for what is done anyway.
+    values of a refused setting that describe ConsumerConnector.
     """
 
     name: str

@@ -70,7 +70,7 @@ class StreamFeed:
         self._error: Exception | None = None
         self._end: Exception | None = None
         self.is_over = False
-        """True once no record is handed out any more."""
+        """True once the stream hands out no more records."""
         self._want_call: asyncio.Handle | None = None
 
     # --- the program's side
@@ -116,7 +116,7 @@ class StreamFeed:
         self._taker, self._lost = taker, None
 
     def _poll(self) -> Record | None:
-        """Return the next record, None if there is none now. Raise the error of a fetch, or of the end."""
+        """Return the next record, or None if the queue is empty. Raise the error of a fetch, or of the end."""
         record = None if self.is_over else self._next()
         if record is None:
             error, self._error = self._error or self._end, None

@@ -86,7 +86,7 @@ class TwistedMessageStream:
 class TwistedConsumerConnector:
     """The Twisted version of `ConsumerConnector`: each call returns a Deferred, which fails with ClientError.
 
-    The consumer keeps its session, and lets go of partitions, in a thread of its own, also while the reactor is busy.
+    A separate thread keeps the session and releases partitions, even while the reactor is busy.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class TwistedConsumerConnector:
         return committed
 
     def shutdown(self) -> "Deferred[None]":
-        """Commit what is processed, give the partitions to the others, and leave the group. Harmless if repeated.
+        """Commit processed records, release the partitions and leave the group. Harmless if repeated.
 
         The Deferreds of the streams fire with None.
         """

@@ -1,4 +1,4 @@
-"""Consumers that agree through ZooKeeper lose no message, and repeat none that is committed, whoever dies or pauses.
+"""Consumers that agree through ZooKeeper lose no message and repeat no committed one when processes die or pause.
 
 One round of all faults is part of `make test`. The soak has more messages, faults in any order, and rebalances in which
 each of them falls.
@@ -127,7 +127,7 @@ def test_no_message_of_many_is_lost_in_any_order_of_faults(zookeeper, server, na
 
 
 class AnyOfThree:
-    """One of three ZooKeepers, the leader or another, dies and comes back."""
+    """Kills one of three ZooKeepers, the leader more often than others, and starts it again."""
 
     def __init__(self, ensemble, random):
         self._ensemble = ensemble

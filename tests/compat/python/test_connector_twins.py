@@ -64,7 +64,7 @@ def asynchronous(body):
 
 
 def on_reactor(body):
-    """Run a test's body, a generator of Deferreds, on a reactor of its own."""
+    """Run a test's body, a generator of Deferreds, on a new reactor."""
     reactor, ends = EPollReactor(), []
 
     def end(outcome):
