@@ -2,7 +2,7 @@
 
 The faces differ only in how a program waits: ConsumerConnector blocks a thread, AsyncConsumerConnector a task, and
 TwistedConsumerConnector returns Deferreds. This module has their common part: connect, begin, commit and leave. The
-engine runs in a separate thread, so a consumer keeps its session and releases partitions even while its program is busy.
+engine runs in a separate thread, so a consumer keeps its session and releases partitions even while its program works.
 """
 
 import asyncio

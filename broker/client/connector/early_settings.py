@@ -4,7 +4,8 @@
     ARGUMENT  ConsumerConnector takes it as an argument
     REFUSED   ConsumerConnector has no such behaviour; the reason says what to do instead
 
-A refused setting may have the value that describes ConsumerConnector (`offsets.storage=zookeeper`). Names and defaults are those of https://kafka.apache.org/082/documentation.html#consumerconfigs.
+A refused setting may have the value that describes ConsumerConnector (`offsets.storage=zookeeper`). Names and defaults
+are those of https://kafka.apache.org/082/documentation.html#consumerconfigs.
 """
 
 from typing import NamedTuple
