@@ -269,7 +269,7 @@ def test_a_packed_environment_comes_from_the_blobstore_and_storm_starts_a_killed
         pytest.skip("this user may not make namespaces (unshare), so Storm's daemons would listen to the network")
     source = tmp_path / "source"
     source.mkdir()
-    shutil.copy(ROOT / "tests" / "compat" / "storm_program.py", source / "program_for_storm.py")
+    shutil.copy(ROOT / "tests" / "compat" / "storm" / "storm_program.py", source / "program_for_storm.py")
     pex = [sys.executable, "-m", "pex", ROOT, "-D", source, "-o", "environment.pex"]
     made = run([*pex, "--python", os.path.realpath(sys.executable)], tmp_path)
     if made.returncode:
