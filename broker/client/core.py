@@ -197,14 +197,14 @@ class ClientCore:
 
     def metadata(self, topics: Iterable[str] | None = None) -> Steps[list[TopicInfo]]:
         """Return the topics with these names, or all topics, and create none. Raise BrokerError if one has an error."""
-        infos = yield from self._look_up(topics)
+        infos = yield from self.look_up(topics)
         for topic_info in infos.values():
             if isinstance(topic_info, BrokerError):
                 raise topic_info
         return [topic_info for topic_info in infos.values() if isinstance(topic_info, TopicInfo)]
 
-    def _look_up(self, topics: Iterable[str] | None) -> Steps[dict[str, TopicInfo | BrokerError]]:
-        """Look up topics and their leaders; return each topic or its error."""
+    def look_up(self, topics: Iterable[str] | None) -> Steps[dict[str, TopicInfo | BrokerError]]:
+        """Look up topics, or all of them, and their leaders; create none. Return each topic or its error."""
         wanted = None if topics is None else [{"name": name} for name in topics]
         fields = {"topics": wanted, "allow_auto_topic_creation": False}
         response = yield from self.ask_any(METADATA, fields)
@@ -336,7 +336,7 @@ class ClientCore:
         unknown = dict.fromkeys(topic for topic, partition in partitions if known(topic, partition) is None)
         topics: dict[str, TopicInfo | BrokerError] = {}
         if unknown:
-            topics = yield from self._look_up(unknown)
+            topics = yield from self.look_up(unknown)
         leaders: dict[Address, list[Partition]] = {}
         for topic, partition in partitions:
             leader = known(topic, partition)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from broker.client.asyncio import AsyncClient
-from broker.client.errors import ClientError
+from broker.client.errors import BrokerError, ClientError, CommitFailed
 from broker.client.group_admin import committed_offsets, list_groups
 from broker.client.group_requests import CommittedOffset
 from broker.client.leaders import Partition
@@ -29,6 +29,8 @@ class GroupOffsets:
         self._source = source
         self._target = target
         self._target_of = target_of
+        self._logged: set[str] = set()  # troubles of the last time
+        self._troubles: set[str] = set()
 
     async def follow_by_time(self, interval_ms: int, pairs: Callable[[], Mapping[Partition, OffsetPairs]]) -> None:
         """Write the offsets of the partitions with these pairs, again and again."""
@@ -37,7 +39,14 @@ class GroupOffsets:
             try:
                 await self.follow(pairs())
             except ClientError as error:
-                _log.warning("offsets of groups: %s; they are written later", error)
+                self._tell(f"offsets of groups: {error}; they are written later")
+            self._logged, self._troubles = self._troubles, set()
+
+    def _tell(self, trouble: str) -> None:
+        """Log a trouble, once while it lasts."""
+        self._troubles.add(trouble)
+        if trouble not in self._logged:
+            _log.warning("%s", trouble)
 
     async def follow(self, pairs: Mapping[Partition, OffsetPairs]) -> None:
         """Write the offsets once. Raise ClientError."""
@@ -47,7 +56,10 @@ class GroupOffsets:
         there = {group.group_id: group for group in await self._target.run(list_groups(self._target.core))}
         for group in groups:
             if not is_mirror_group(group.group_id) and takes_offsets(there.get(group.group_id)):
-                await self._follow_group(group.group_id, pairs)
+                try:
+                    await self._follow_group(group.group_id, pairs)
+                except (BrokerError, CommitFailed) as error:  # such as a group that this program may not read
+                    self._tell(f"offsets of group {group.group_id}: {error}; they are written later")
 
     async def _follow_group(self, group_id: str, pairs: Mapping[Partition, OffsetPairs]) -> None:
         offsets = await self._source.run(committed_offsets(self._source.core, group_id))

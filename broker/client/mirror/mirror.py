@@ -6,7 +6,6 @@
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,13 +20,12 @@ from broker.client.group_admin import committed_offsets, list_groups
 from broker.client.mirror.figures import MirrorFigures
 from broker.client.mirror.group_offsets import GroupOffsets
 from broker.client.mirror.names import (
-    INTERNAL_PREFIX,
     MirrorRefused,
     check_opposite,
     copy_group,
     leads_to,
     mirror_group,
-    topics_to_copy,
+    topic_pattern,
 )
 from broker.client.mirror.outlet import Outlet
 from broker.client.mirror.owned_partitions import OwnedPartitions
@@ -36,11 +34,12 @@ from broker.client.mirror.settings import MirrorSettings
 from broker.client.mirror.source_batch import BatchReader, RecordEdit, SourceBatch, handed, outgoing
 from broker.client.mirror.waits import STEP_SECONDS, Waits
 from broker.client.offset_spec import Earliest
-from broker.client.subscription import subscription
+from broker.client.subscription import Subscription, subscription
 from broker.record.batch import CorruptBatch
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 
 BATCHES_MAX = 500  # batches of one turn
+TURN_SECONDS = 5.0  # the longest wait for the end of a turn when the mirror stops
 POLL_MS_MAX = 60_000  # max.poll.interval.ms: the loop comes round every second, but for a target that is away
 
 
@@ -71,13 +70,15 @@ class Mirror:
                 f"the source and the target are one cluster ({source_id}); give --prefix to copy topics within it"
             )
         self.group = mirror_group(self.settings.name, str(target_id))
-        names = topics_to_copy(topics, self.settings.topics)
+        own_copies = self.settings.prefix if source_id == target_id else ""
+        subscribed = subscription(topic_pattern(self.settings.topics, own_copies), None, self.group)
+        names = subscribed.topics_of(topics)
         if not self.settings.two_way:
             await self._check_opposite(str(source_id), names)
         self._edit = record_edit(
             str(source_id), str(target_id), source_id=self.settings.source_id, two_way=self.settings.two_way
         )
-        self._engine = self._new_engine()
+        self._engine = self._new_engine(subscribed)
         self._partitions = OwnedPartitions(
             self.settings,
             self._source,
@@ -89,7 +90,7 @@ class Mirror:
         )
         return names
 
-    def _new_engine(self) -> ConsumerEngine:
+    def _new_engine(self, subscribed: Subscription) -> ConsumerEngine:
         config = ConsumerConfig(
             isolation_level=READ_COMMITTED,
             auto_commit_interval_ms=None,
@@ -102,8 +103,6 @@ class Mirror:
         core = ConsumerCore(
             config, DECOMPRESSED_BYTES_MAX, BatchReader, stops_at_gaps=not self.settings.skip_lost
         )
-        pattern = re.compile(f"(?!{INTERNAL_PREFIX})(?:{self.settings.topics.pattern})")
-        subscribed = subscription(pattern, None, self.group)
         return ConsumerEngine(self.settings.source.servers, subscribed, self.group, Earliest(), config, core)
 
     async def _check_opposite(self, source_id: str, names: Iterable[str]) -> None:
@@ -126,14 +125,20 @@ class Mirror:
             groups.follow_by_time(self.settings.groups_ms, partitions.pairs),
         )
         tasks = [asyncio.create_task(steps) for steps in work]
+        stop = asyncio.create_task(self._waits.for_stop())
         try:
-            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:  # the copy, after `stop`; or an error of any of them
-                task.result()
-        finally:
+            await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+            if stop.done():  # let the copy end its turn, unless that waits for a broker that is away
+                await asyncio.wait(tasks[:1], timeout=TURN_SECONDS)
+            passing = (ClientError,) if stop.done() else ()
             for task in tasks:
+                if task.done():
+                    with suppress(*passing):
+                        task.result()
+        finally:
+            for task in (*tasks, stop):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, stop, return_exceptions=True)
             await self._close(engine, partitions)
 
     def stop(self) -> None:
@@ -165,8 +170,7 @@ class Mirror:
                 await engine.settle(step)
                 continue
             partitions.look_after()
-            if await partitions.retry():
-                continue
+            await partitions.retry()
             if self._outlet.sender.queued_bytes + partitions.queued_bytes >= self.settings.queue_bytes_max:
                 await self._waits.for_answer()
             elif step:

@@ -1,14 +1,14 @@
 """Which topics a mirror copies, and the names of the topics and of its group at the two clusters."""
 
+import re
 from collections.abc import Iterable, Mapping
-from re import Pattern
 
-from broker.client.core import TopicInfo
 from broker.client.errors import ClientError
 
 GROUP_PREFIX = "flakelog-mirror."
 COPY_PREFIX = "flakelog-mirror-copy."
 INTERNAL_PREFIX = "__"  # Kafka's internal topics, such as __consumer_offsets
+LEADING_FLAGS = re.compile(r"(\(\?[aiLmsux]+\))+")  # as in (?i)web.*
 
 
 class MirrorRefused(ClientError):
@@ -35,13 +35,12 @@ def leads_to(group_id: str, cluster_id: str) -> bool:
     return group_id.startswith(GROUP_PREFIX) and group_id.rpartition(".")[2] == cluster_id
 
 
-def topics_to_copy(topics: Iterable[TopicInfo], pattern: Pattern[str]) -> list[str]:
-    """Return the names of the topics that are copied, sorted: those that match, without internal ones."""
-    return sorted(
-        topic.name
-        for topic in topics
-        if pattern.fullmatch(topic.name) and not topic.is_internal and not topic.name.startswith(INTERNAL_PREFIX)
-    )
+def topic_pattern(topics: re.Pattern[str], left_out: str = "") -> re.Pattern[str]:
+    """Return the pattern of the topics that are copied: without Kafka's internal ones, and those with this prefix."""
+    excluded = "|".join(re.escape(prefix) for prefix in (INTERNAL_PREFIX, left_out) if prefix)
+    flags = LEADING_FLAGS.match(topics.pattern)
+    rest = topics.pattern[flags.end() :] if flags else topics.pattern  # Python takes flags at the beginning only
+    return re.compile(f"(?!{excluded})(?:{rest})", topics.flags)
 
 
 def check_opposite(group_id: str, copied_back: Iterable[str], targets: Iterable[str]) -> None:

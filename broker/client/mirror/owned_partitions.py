@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from uuid import UUID
 
 from broker.client.asyncio import AsyncClient
 from broker.client.consumer_engine import ASSIGNED, REVOKED, ConsumerEngine, Rebalance
@@ -26,10 +27,25 @@ from broker.client.mirror.target_topics import TargetTopics
 from broker.client.mirror.transactional_copy import TransactionalCopy
 from broker.client.mirror.waits import RETRY_SECONDS, Waits
 from broker.client.offset_spec import Earliest
+from broker.wire.errors import ErrorCode
 
 SETTLE_SECONDS = 10.0  # the longest wait for the target's acknowledgements before a partition is handed over
 
 NONE = CommittedOffset(-1)
+
+REFUSED = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+"""Answers to a batch that another transaction would get again."""
 
 _log = logging.getLogger("broker.client.mirror")
 
@@ -59,14 +75,14 @@ class OwnedPartitions:
         self._transactions = AsyncClient("", core=target.core)
         self._progress: dict[Partition, PartitionProgress] = {}
         self._copies: dict[Partition, TransactionalCopy] = {}  # with exactly_once
-        self._failed: set[Partition] = set()
+        self._retry_at: dict[Partition, float] = {}  # partitions to take over again, and when
         self._earlier_records = self._earlier_bytes = 0  # of partitions that were handed over
 
     # --- what the copy asks
 
     def copying(self, key: Partition) -> PartitionProgress | None:
         """Return the progress of a partition, None while nothing of it is copied."""
-        if key[0] in self.stopped or key in self._failed:
+        if key[0] in self.stopped or key in self._retry_at:
             return None
         return self._progress[key]
 
@@ -133,18 +149,18 @@ class OwnedPartitions:
         self._outlet.drop(map(self._settings.target_of, change.partitions))
         for key in change.partitions:
             self._let_go(key)
-            self._failed.discard(key)
+            self._retry_at.pop(key, None)
             if key in self._copies:
                 await self._copies.pop(key).close()
 
-    async def retry(self) -> bool:
-        """Take partitions over again whose transactions failed; return True if there are some. Raise ClientError."""
-        failed = [key for key in sorted(self._failed) if key in self._engine.core.owned]
-        if failed:
-            await asyncio.sleep(RETRY_SECONDS)
-            self._failed.clear()
-            await self._take_over(failed)
-        return bool(failed)
+    async def retry(self) -> None:
+        """Take partitions over again whose transactions failed, or whose topics were not there. Raise ClientError."""
+        now = time.monotonic()
+        due = [key for key, at in self._retry_at.items() if at <= now and key in self._engine.core.owned]
+        for key in due:
+            del self._retry_at[key]
+        if due:
+            await self._take_over(due)
 
     async def hand_over_all(self) -> None:
         """Hand all partitions over. Raise ClientError."""
@@ -158,6 +174,8 @@ class OwnedPartitions:
             not self._progress[key].is_settled for key in keys if key in self._progress and key[0] not in self.stopped
         ):
             await self._waits.for_answer()
+        if self._settings.skip_lost:
+            await self._refresh()  # so that the commit has the ids of topics that were made again
         await self._commit(keys)
 
     async def close(self) -> None:
@@ -175,36 +193,57 @@ class OwnedPartitions:
 
     async def _take_over(self, partitions: Iterable[Partition]) -> None:
         """Prepare partitions of the group: their topics at the target, and the offsets at which they go on."""
+        target_of, repeat = self._settings.target_of, self._waits.repeat
         wanted = sorted(partitions)
-        topics = await self._waits.repeat(lambda: self._follow({topic for topic, _ in wanted}))
+        topics = await repeat(lambda: self._follow({topic for topic, _ in wanted}))
         ids = {topic.name: topic.id for topic in topics}
-        stored = await self._waits.repeat(lambda: self._engine.offsets.settled(wanted))
-        firsts: dict[Partition, CommittedOffset] = {}
+        for key in wanted:
+            if key[0] not in ids:  # it was deleted, or the broker that was asked does not know it yet
+                self._take_over_later(key)
+        wanted = [key for key in wanted if key[0] in ids]
+        stored = await repeat(lambda: self._engine.offsets.settled(wanted))
         if self._settings.exactly_once:
             await self._fence(wanted)
-        copied = await self._waits.repeat(lambda: self._checkpoints.read(map(self._settings.target_of, wanted)))
+        copied = await repeat(lambda: self._checkpoints.read(map(target_of, wanted)))
+        firsts: dict[Partition, CommittedOffset] = {}
         for key in wanted:
-            committed, checkpoint = stored.get(key, NONE), copied.get(self._settings.target_of(key), NONE)
-            if self._settings.exactly_once:
-                committed = checkpoint
-            progress = PartitionProgress(ids.get(key[0]), committed.metadata, checkpoint.metadata)
-            self._let_go(key)
-            self._progress[key] = progress
-            if key in self._copies:
-                await self._seek_to_checkpoint(key, checkpoint)
-                self._copies[key].begin(progress)
-            if progress.is_recreated and self._settings.skip_lost:
-                await self._waits.repeat(lambda: self._engine.seek_to(Earliest(), [key]))  # noqa: B023
-            elif progress.is_recreated:
-                self.stop_topic(key[0], "it was made again at the source; --skip-lost copies the new one too")
-            elif committed.offset >= 0:
-                progress.committed(committed.offset)
-            if key[0] in self.stopped:
-                self._engine.core.pause([key])
-            elif not self._settings.exactly_once and (progress.is_recreated or not checkpoint.metadata):
-                firsts[self._settings.target_of(key)] = progress.first_commit(committed.offset)
+            first = await self._begin(key, ids[key[0]], stored.get(key, NONE), copied.get(target_of(key), NONE))
+            if first is not None:
+                firsts[target_of(key)] = first
         if firsts:
-            await self._waits.repeat(lambda: self._checkpoints.write(firsts))
+            await repeat(lambda: self._checkpoints.write(firsts))
+
+    def _take_over_later(self, key: Partition) -> None:
+        """Hold the records of a partition back until `retry` takes it over."""
+        self._retry_at[key] = time.monotonic() + RETRY_SECONDS
+        if key in self._engine.core.owned:
+            self._engine.core.pause([key])
+
+    async def _begin(
+        self, key: Partition, topic_id: UUID | None, committed: CommittedOffset, checkpoint: CommittedOffset
+    ) -> CommittedOffset | None:
+        """Go on where the last mirror was. Return a first commit for the target, None if it has one."""
+        if self._settings.exactly_once:
+            committed = checkpoint
+        progress = PartitionProgress(topic_id, committed.metadata, checkpoint.metadata)
+        self._let_go(key)
+        self._progress[key] = progress
+        if key in self._copies:
+            await self._seek_to_checkpoint(key, checkpoint)
+            self._copies[key].begin(progress)
+        if progress.is_recreated and self._settings.skip_lost:
+            await self._waits.repeat(lambda: self._engine.seek_to(Earliest(), [key]))
+        elif progress.is_recreated:
+            self.stop_topic(key[0], "it was made again at the source; --skip-lost copies the new one too")
+        elif committed.offset >= 0:
+            progress.committed(committed.offset)
+        if key[0] in self.stopped:
+            self._engine.core.pause([key])
+            return None
+        self._engine.core.resume([key])
+        if not self._settings.exactly_once and (progress.is_recreated or not checkpoint.metadata):
+            return progress.first_commit(committed.offset)
+        return None
 
     async def _fence(self, keys: Iterable[Partition]) -> None:
         """Let no other mirror copy these partitions any more."""
@@ -228,10 +267,11 @@ class OwnedPartitions:
             await self._waits.repeat(lambda: self._engine.seek_to(Earliest(), [key]))
 
     def _copy_failed(self, key: Partition, error: ClientError) -> None:
-        """A transaction of a partition failed: open it anew in the next turn, or stop its topic."""
-        if isinstance(error, (MustAbort, ProducerFenced)):
+        """A transaction of a partition failed: open it anew after a pause, or stop its topic."""
+        is_refused = isinstance(error, MustAbort) and error.error.code in REFUSED
+        if isinstance(error, (MustAbort, ProducerFenced)) and not is_refused:
             _log.warning("%s-%d: %s; it is opened anew", *key, error)
-            self._failed.add(key)
+            self._take_over_later(key)
         else:
             self.stop_topic(key[0], f"the target refuses a transaction of partition {key[1]}: {error}")
         self._waits.notify()
@@ -248,21 +288,27 @@ class OwnedPartitions:
                 _log.warning("%s; the next commit tries again", error)
 
     async def refresh_by_time(self) -> None:
-        """Let the target's topics grow with the source's, again and again."""
+        """Look the topics up, again and again."""
         while True:
             await asyncio.sleep(self._settings.refresh_ms / 1000)
-            names = {topic for topic, _ in self._progress}
-            if names:
-                try:
-                    await self._follow(names)
-                except ClientError as error:
-                    _log.warning("topics: %s; they are looked up again", error)
+            try:
+                await self._refresh()
+            except ClientError as error:
+                _log.warning("topics: %s; they are looked up again", error)
+
+    async def _refresh(self) -> None:
+        """Let the target's topics grow with the source's, and find those that were made again. Raise ClientError."""
+        names = {topic for topic, _ in self._progress} - self.stopped.keys()
+        ids = {topic.name: topic.id for topic in await self._follow(names)} if names else {}
+        if self._settings.skip_lost:  # a topic that was made again is copied from its beginning
+            for (topic, _), progress in self._progress.items():
+                progress.follow(ids.get(topic))
 
     async def _commit(self, keys: Iterable[Partition]) -> None:
         core, offsets = self._engine.core, {}
         for key in keys:
             progress = self._progress.get(key)
-            if progress is None or key not in core.owned or key[0] in self.stopped:
+            if progress is None or key not in core.owned or key[0] in self.stopped or key in self._retry_at:
                 continue
             position = core.position(key)
             if position is not None:
@@ -279,7 +325,13 @@ class OwnedPartitions:
                     self._progress[key].committed(committed.offset)
 
     async def _follow(self, names: Iterable[str]) -> list[TopicInfo]:
-        """Let the target have these topics, and return them."""
-        topics = await self._source.run(self._source.core.metadata(sorted(names)))
-        await self._topics.follow(topics)
+        """Let the target have these topics, and return those that the source has."""
+        topics = []
+        for name, topic in (await self._source.run(self._source.core.look_up(sorted(names)))).items():
+            if isinstance(topic, TopicInfo):
+                topics.append(topic)
+            elif not topic.retriable:
+                self.stop_topic(name, f"the source refuses it: {topic}")
+        for name, error in (await self._topics.follow(topics)).items():
+            self.stop_topic(name, f"the target refuses it: {error}")
         return topics

@@ -59,6 +59,14 @@ class PartitionProgress:
         """True if the target has acknowledged all batches."""
         return not self._taken
 
+    def follow(self, topic_id: UUID | None) -> None:
+        """Begin new pairs if the topic has another id now: it was made again, and the copy goes on with the new one."""
+        if topic_id is not None and topic_id != self._topic_id:
+            if self._topic_id is not None:
+                self.pairs.clear()
+            self._topic_id = topic_id
+            self._committed = None
+
     def take(self, first: int, following: int, number: int) -> TakenBatch:
         """Add a batch of the source, of which `number` batches are produced; none if nothing of it is copied."""
         taken = TakenBatch(first, following, number)

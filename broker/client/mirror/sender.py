@@ -107,8 +107,10 @@ class Sender:
                 sent.sequence = None
 
     def add(self, key: Partition, batch: OutgoingBatch, acknowledge: OnAcknowledged) -> None:
-        """Queue a batch for a partition of the target."""
+        """Queue a batch for a partition of the target; drop it if the partition was stopped."""
         queue = self._queues.setdefault(key, _Queue())
+        if queue.is_stopped:
+            return
         queue.waiting.append(SentBatch(batch, acknowledge))
         self.queued_bytes += len(batch.data)
 
@@ -122,6 +124,7 @@ class Sender:
                 self._drop(sent)
             queue.waiting.clear()
             queue.failed.clear()
+            self._is_lost = self._is_lost or queue.is_stopped  # the broker misses the numbers of what it refused
             queue.is_stopped = False
             for sent in queue.in_flight:
                 sent.is_dropped = True
@@ -201,8 +204,13 @@ class Sender:
             self._notes.append(f"{error}; it is sent again")
 
     def _settle(self, queue: _Queue, now_ms: int) -> None:
-        """After the last answer, put the batches that failed back into the queue."""
+        """After the last answer, put the batches that failed back into the queue, or drop those of a stopped one."""
         if queue.in_flight or not queue.failed:
+            return
+        if queue.is_stopped:
+            self.queued_bytes -= sum(len(sent.batch.data) for sent in [*queue.waiting, *queue.failed])
+            queue.waiting.clear()
+            queue.failed.clear()
             return
         queue.failed.sort(key=lambda sent: sent.sequence or 0)
         _unwrap(queue.failed)

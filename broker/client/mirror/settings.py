@@ -45,6 +45,14 @@ class MirrorSettings:
     queue_bytes_max: int = 64 << 20
     """Once so many bytes wait for the target, no more are read."""
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for settings that do not go together."""
+        if self.two_way and self.prefix:
+            raise ValueError(
+                "--two-way copies topics of one name in both directions, and --prefix gives the copies other names; "
+                "for two mirrors with prefixes, let the --topics of each leave out the prefix of the other"
+            )
+
     def target_of(self, key: Partition) -> Partition:
         """Return the target's partition of one of the source."""
         return self.prefix + key[0], key[1]

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from broker.client.asyncio import AsyncClient
 from broker.client.config_admin import TOPIC, Resource, describe_configs
+from broker.client.consumer_offsets import passes
 from broker.client.core import TopicInfo
 from broker.client.errors import BrokerError
 from broker.client.mirror.topic_settings import settings_to_copy
@@ -21,27 +22,33 @@ class TargetTopics:
         self._source = source
         self._target = target
         self._prefix = prefix
-        self._partitions: dict[str, int] = {}  # of the target's topics, as far as known
 
-    async def follow(self, topics: Iterable[TopicInfo]) -> None:
-        """Let the target have these topics of the source, with at least as many partitions."""
-        for topic in topics:
-            name = self._prefix + topic.name
-            if self._partitions.get(name, 0) < topic.partitions:
-                known = await self._known(name)
-                if known is None:
-                    await self._make(name, topic)
-                elif known < topic.partitions:
-                    await self._grow(name, topic.partitions)
-                self._partitions[name] = max(topic.partitions, known or 0)
+    async def follow(self, topics: Iterable[TopicInfo]) -> dict[str, BrokerError]:
+        """Let the target have these topics of the source, with at least as many partitions.
 
-    async def _known(self, name: str) -> int | None:
-        try:
-            return (await self._target.topic(name)).partitions
-        except BrokerError as error:
-            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return None
-            raise
+        Return why the target refuses topics, by their names at the source. Raise an error that passes.
+        """
+        wanted = {self._prefix + topic.name: topic for topic in topics}
+        there = await self._target.run(self._target.core.look_up(wanted))
+        refused = {}
+        for name, topic in wanted.items():
+            try:
+                await self._follow(name, topic, there[name])
+            except BrokerError as error:
+                if passes(error):
+                    raise
+                refused[topic.name] = error
+        return refused
+
+    async def _follow(self, name: str, topic: TopicInfo, there: TopicInfo | BrokerError) -> None:
+        """Make the topic `name`, or let it grow. Raise BrokerError."""
+        if isinstance(there, TopicInfo):
+            if there.partitions < topic.partitions:
+                await self._grow(name, topic.partitions)
+        elif there.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            await self._make(name, topic)
+        else:
+            raise there
 
     async def _make(self, name: str, topic: TopicInfo) -> None:
         resource = Resource(TOPIC, topic.name)

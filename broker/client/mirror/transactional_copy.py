@@ -89,6 +89,9 @@ class TransactionalCopy:
             self._on_failure(error)
         except ClientError as error:
             self._on_failure(error)
+        finally:
+            self._waiting.clear()
+            self.queued_bytes = 0
 
     async def _transact(self, progress: PartitionProgress) -> None:
         """Copy some batches in one transaction."""

@@ -82,3 +82,14 @@ def records_of(servers, topic, number):
             fields = record.timestamp_ms, record.key, record.value, record.headers
             partitions.setdefault(record.partition, []).append(fields)
     return partitions
+
+
+def committed_records(client, topic):
+    """Return the number of committed records of a topic."""
+    number = 0
+    for partition in range(client.topic(topic).partitions):
+        offset, end = 0, client.find_offset(topic, partition, -1)
+        while offset < end:
+            records, offset = client.fetch(topic, partition, offset, committed=True)
+            number += len(records)
+    return number

@@ -7,7 +7,7 @@ import pytest
 
 from broker.client.group_requests import fetch_offsets, find_coordinator
 from flakelog.operations.groups import list_groups
-from tests.compat.mirror.mirror_process import end_of, has_all, records_of, send
+from tests.compat.mirror.mirror_process import committed_records, end_of, has_all, records_of, send
 from tests.patience import until
 
 RECORDS = 3_000  # before each kill
@@ -44,17 +44,6 @@ def committed(client, group, topic):
     coordinator = client.run(find_coordinator(client.core, group))
     keys = [(topic, number) for number in range(client.topic(topic).partitions)]
     return sum(stored.offset for stored in client.run(fetch_offsets(client.core, coordinator, group, keys)).values())
-
-
-def committed_records(client, topic):
-    """Return the number of committed records of a topic."""
-    number = 0
-    for partition in range(client.topic(topic).partitions):
-        offset, end = 0, client.find_offset(topic, partition, -1)
-        while offset < end:
-            records, offset = client.fetch(topic, partition, offset, committed=True)
-            number += len(records)
-    return number
 
 
 def test_figures_come_as_json(source, source_client, target_client, process_of, topic):

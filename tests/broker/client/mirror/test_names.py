@@ -5,16 +5,28 @@ import re
 import pytest
 
 from broker.client.config_admin import ConfigValue
-from broker.client.core import TopicInfo
-from broker.client.mirror.names import MirrorRefused, check_targets, leads_to, mirror_group, topics_to_copy
+from broker.client.mirror.names import MirrorRefused, check_targets, leads_to, mirror_group, topic_pattern
 from broker.client.mirror.topic_settings import settings_to_copy
 
 
+def matching(pattern, *names):
+    return [name for name in names if pattern.fullmatch(name)]
+
+
 def test_topics_match_by_their_whole_name_and_internal_ones_are_left_out():
-    topics = [TopicInfo(name, None, 1) for name in ("web", "web-2", "a-web", "__consumer_offsets")]
-    topics.append(TopicInfo("web-internal", None, 1, is_internal=True))
-    assert topics_to_copy(topics, re.compile("web.*")) == ["web", "web-2"]
-    assert topics_to_copy(topics, re.compile(".*")) == ["a-web", "web", "web-2"]
+    names = "web", "web-2", "a-web", "__consumer_offsets"
+    assert matching(topic_pattern(re.compile("web.*")), *names) == ["web", "web-2"]
+    assert matching(topic_pattern(re.compile(".*")), *names) == ["web", "web-2", "a-web"]
+    assert matching(topic_pattern(re.compile("web|__.*")), *names) == ["web"]
+
+
+def test_a_pattern_keeps_its_flags():
+    assert matching(topic_pattern(re.compile("(?i)web.*")), "WEB-1", "__web") == ["WEB-1"]
+    assert matching(topic_pattern(re.compile("web.*", re.IGNORECASE)), "WEB-1") == ["WEB-1"]
+
+
+def test_copies_within_one_cluster_are_not_copied_again():
+    assert matching(topic_pattern(re.compile(".*"), "copy."), "web", "copy.web", "copy-web") == ["web", "copy-web"]
 
 
 def test_two_sources_with_one_topic_name_need_prefixes():

@@ -58,6 +58,17 @@ def test_a_topic_that_was_made_again_is_found_by_its_id():
     assert again.is_recreated and not list(again.pairs)
 
 
+def test_a_topic_that_is_made_again_under_way_is_committed_with_its_new_id():
+    progress = PartitionProgress(ORDERS)
+    progress.acknowledged(progress.take(0, 10, 1), 100, 10)
+    progress.committed(10)
+    progress.follow(ANEW)
+    assert not list(progress.pairs)
+    progress.acknowledged(progress.take(0, 10, 1), 110, 10)
+    again = PartitionProgress(ANEW, progress.to_commit().metadata)
+    assert not again.is_recreated and list(again.pairs) == [(0, 110), (10, 120)]
+
+
 def test_metadata_of_another_program_is_ignored():
     for metadata in ("", "x", "{}", "[1]", '{"v":9,"id":null,"pairs":[]}', '{"v":1,"id":null,"pairs":[[1]]}'):
         assert not list(PartitionProgress(ORDERS, metadata).pairs)

@@ -96,7 +96,7 @@ def test_a_sequence_that_the_broker_has_lost_needs_a_new_producer_id(code):
 
 
 def test_an_error_that_no_retry_can_mend_stops_the_partition_only():
-    sender, _ = sender_of(2)
+    sender, _ = sender_of(7)
     add(sender, 1, B)
     requests = take_all(sender)
     for request in requests:
@@ -104,9 +104,10 @@ def test_an_error_that_no_retry_can_mend_stops_the_partition_only():
         sender.answered(request, code, 0, "1,048,588 bytes", 0)
     ((key, error),) = sender.take_stopped()[:1]
     assert key == A and "MESSAGE_TOO_LARGE (1,048,588 bytes)" in str(error)
+    assert sender.queued_bytes == 0  # so that what waited for it takes no room from others
     add(sender, 1, A)
     add(sender, 1, B)
-    assert sender.ready(10_000) == [B]
+    assert sender.ready(10_000) == [B] and sender.queued_bytes == len(requests[-1].data)
 
 
 def test_a_partition_that_was_handed_over_is_not_sent_again():

@@ -1,0 +1,84 @@
+"""A mirror in trouble: what stops one topic, and what it goes on after."""
+
+import pytest
+
+from broker.client.mirror.names import copy_group
+from broker.client.transaction import TransactionalProducer
+from flakelog.testing import Broker
+from tests.compat.mirror.mirror_process import committed_records, has_all, records_of, send
+from tests.patience import until
+
+
+@pytest.mark.parametrize("exactly_once", (False, True), ids=("at-least-once", "exactly-once"))
+def test_a_topic_whose_batch_is_refused_takes_no_room_from_others(
+    source, source_client, target_client, mirror_of, topic, exactly_once
+):
+    refused, other = f"{topic}-refused", f"{topic}-other"
+    target_client.create_topic(refused, 1, {"max.message.bytes": "1000"})
+    for name in (refused, other):
+        source_client.create_topic(name, 1)
+    send(source.bootstrap_servers, refused, range(2_000))
+    with mirror_of(f"{topic}-.*", queue_bytes_max=10_000, exactly_once=exactly_once) as mirror:
+        reason = until(lambda: mirror.figures().stopped.get(refused), "the stop")
+        assert "the target refuses" in reason and "MESSAGE_TOO_LARGE" in reason
+        send(source.bootstrap_servers, other, range(100))
+        has_all(target_client, other, 100)
+
+
+def test_a_topic_that_the_target_does_not_make_stops_alone(source, source_client, target_client, mirror_of, topic):
+    long, other = f"{topic}-".ljust(245, "x"), f"{topic}-other"
+    for name in (long, other):
+        source_client.create_topic(name, 1)
+    send(source.bootstrap_servers, other, range(100))
+    with mirror_of(f"{topic}-.*", prefix="copies.") as mirror:
+        has_all(target_client, f"copies.{other}", 100)
+        assert "INVALID_TOPIC_EXCEPTION" in mirror.figures().stopped[long]
+
+
+def test_a_mirror_whose_transactions_are_fenced_goes_on_in_each_partition(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 2)
+    source_client.topics()
+    group, sent = copy_group(topic, source_client.core.cluster_id), 0
+    with mirror_of(topic, exactly_once=True):
+        for _ in range(3):
+            send(source.bootstrap_servers, topic, range(sent, sent + 200))
+            sent += 200
+            until(lambda: committed_records(target_client, topic) == sent, "the records at the target")  # noqa: B023
+            for number in range(2):
+                other = TransactionalProducer(target_client.core, f"{group}.{topic}-{number}")
+                target_client.retry(other.begin)
+    copies = records_of(target.bootstrap_servers, topic, sent)
+    assert copies == records_of(source.bootstrap_servers, topic, sent)
+
+
+def test_a_topic_that_is_made_again_under_way_is_copied_once(
+    source, source_client, target_client, mirror_of, topic
+):
+    source_client.create_topic(topic, 1)
+    send(source.bootstrap_servers, topic, range(20))
+    with mirror_of(topic, skip_lost=True):
+        has_all(target_client, topic, 20)
+        source_client.delete_topic(topic)
+        source_client.create_topic(topic, 1)
+        send(source.bootstrap_servers, topic, range(50))
+        has_all(target_client, topic, 70)
+    send(source.bootstrap_servers, topic, [50])
+    with mirror_of(topic, skip_lost=True):
+        has_all(target_client, topic, 71)
+    assert [int(record.value) for record in target_client.fetch(topic, 0, 20)[0]] == [*range(51)]
+
+
+def test_a_mirror_ends_when_it_is_told_to_while_its_target_is_away(source_client, mirror_of, topic, caplog):
+    source_client.create_topic(topic, 1)
+    with Broker() as away, mirror_of(f"{topic}.*", target=away) as mirror:
+        until(lambda: mirror.figures().partitions, "the partition")
+        away.kill()
+        source_client.create_topic(f"{topic}-2", 1)  # which the mirror cannot make at the target
+        until(lambda: "it is asked again" in caplog.text, "the wait for the target")
+
+
+def test_two_mirrors_in_opposite_directions_keep_the_names_of_topics(mirror_of, topic):
+    with pytest.raises(ValueError, match="--two-way copies topics of one name .* leave out the prefix of the other"):
+        mirror_of(topic, two_way=True, prefix="far.")
