@@ -1,6 +1,6 @@
 """A hook of MkDocs: put tables of all metrics into docs/metrics.md, made from the table that the collectors use."""
 
-from flakelog.metric_table import CLIENTS, PROCESSES, REPLICATION, SERVER, TOPOLOGY
+from flakelog.metric_table import CLIENTS, MIRROR, PROCESSES, REPLICATION, SERVER, TOPOLOGY
 
 PAGE = "metrics.md"
 HEAD = "| metric | type | labels | meaning |\n|---|---|---|---|\n"
@@ -9,6 +9,7 @@ TABLES = {
     "replication": REPLICATION,
     "processes": PROCESSES,
     "topology": TOPOLOGY,
+    "mirror": MIRROR,
     "clients": CLIENTS,
 }
 

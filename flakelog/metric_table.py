@@ -274,6 +274,40 @@ TOPOLOGY = {
 }
 """The metrics of `flakelog spout run --http-port`."""
 
+MIRROR = {
+    "Mirrors": _rows(
+        ("mirror_running", GAUGE, "1 while the mirror copies, 0 while it is paused", "source"),
+        ("mirror_records_total", COUNTER, "Records that the target has acknowledged", "source", "topic"),
+        ("mirror_bytes_total", COUNTER, "Bytes of their batches", "source", "topic"),
+        (
+            "mirror_errors_total",
+            COUNTER,
+            "Batches and transactions that failed at the target; most are sent again",
+            "source",
+            "topic",
+        ),
+        ("mirror_topic_stopped", GAUGE, "1 for a topic that is no longer copied; /health says why", "source", "topic"),
+        (
+            "mirror_lag_messages",
+            GAUGE,
+            "Messages of the source that the target has not acknowledged",
+            "source",
+            "topic",
+            "partition",
+        ),
+        (
+            "mirror_copied_offset",
+            GAUGE,
+            "The source's offset before which all is copied",
+            "source",
+            "topic",
+            "partition",
+        ),
+        ("mirror_end_offset", GAUGE, "The source's end at the last fetch", "source", "topic", "partition"),
+    ),
+}
+"""The metrics of `flakelog mirror --http-port`; `source` has the brokers of the source."""
+
 CLIENTS = {
     "Consumers": _rows(
         *((f"consumer_{name}_total", COUNTER, text, "client") for name, text, _ in prometheus.CONSUMER_COUNTERS),
@@ -296,7 +330,7 @@ PROCESSES = {
     ),
 }
 
-TABLES = SERVER, REPLICATION, PROCESSES, TOPOLOGY, CLIENTS
+TABLES = SERVER, REPLICATION, PROCESSES, TOPOLOGY, MIRROR, CLIENTS
 ALL = {row.name: row for sections in TABLES for rows in sections.values() for row in rows}
 
 

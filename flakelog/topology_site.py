@@ -1,13 +1,9 @@
-"""The HTTP site of a topology: health and metrics, for the names of this machine only (idgen/http_hosts.py)."""
+"""The HTTP site of a topology: health and metrics."""
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from klein import Klein
-
-from flakelog.config import ServerConfig
-from flakelog.metrics_page import MetricsPage
+from flakelog import figures_site
 from flakelog.topology_figures import registry_of
 from idgen.http import SmallSite
 from idgen.http_hosts import OwnHosts
@@ -46,30 +42,4 @@ def ready(snapshot: Snapshot) -> tuple[bool, Mapping[str, Any]]:
 
 def make_site(take: Callable[[], Snapshot], hosts: OwnHosts) -> SmallSite:
     """Return the HTTP site of a topology; `take` returns its figures."""
-    app = Klein()
-    page = MetricsPage(registry_of(take))
-
-    @app.route("/health", methods=["GET"])
-    def is_healthy(request: Any) -> bytes:
-        return _answer(request, *health(take()))
-
-    @app.route("/health/live", methods=["GET"])
-    def is_live(request: Any) -> bytes:
-        return _answer(request, True, {"live": True})
-
-    @app.route("/health/ready", methods=["GET"])
-    def is_ready(request: Any) -> bytes:
-        return _answer(request, *ready(take()))
-
-    @app.route("/metrics", methods=["GET"])
-    def metrics(request: Any) -> Any:
-        return page.render(request)
-
-    times = ServerConfig()
-    return SmallSite(app.resource(), hosts, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
-
-
-def _answer(request: Any, good: bool, body: Mapping[str, Any]) -> bytes:
-    request.setResponseCode(200 if good else 503)
-    request.setHeader(b"Content-Type", b"application/json")
-    return json.dumps(body).encode()
+    return figures_site.make_site(lambda: health(take()), lambda: ready(take()), registry_of(take), hosts)

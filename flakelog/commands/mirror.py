@@ -5,12 +5,14 @@ import logging
 import re
 import signal
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flakelog.commands.arguments import Addresses, Seconds
 from flakelog.commands.exit_codes import NobodyAnswers, with_exit_codes
+from flakelog.commands.http_site import HttpSite, http_options
 from flakelog.commands.terminal import count_of, json_option, print_json, print_line
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class TopicPattern(click.ParamType[re.Pattern[str]]):
     metavar="SECONDS",
     help="How often a line of figures is printed; 0: never.",
 )
+@http_options
 @json_option
 def mirror(
     sources: tuple[str, ...],
@@ -94,6 +97,8 @@ def mirror(
     all_topics: bool,
     prefixes: tuple[str, ...],
     every: float,
+    http_port: int | None,
+    http_host: str,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -128,13 +133,13 @@ def mirror(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
-    asyncio.run(_run(mirrors, every, as_json))
+    asyncio.run(_run(mirrors, HttpSite(http_host, http_port), every, as_json))
 
 
 mirror.help = with_exit_codes(mirror.help)
 
 
-async def _run(mirrors: "Sequence[Mirror]", every: float, as_json: bool) -> None:
+async def _run(mirrors: "Sequence[Mirror]", site: HttpSite, every: float, as_json: bool) -> None:
     from broker.client.errors import ClientError, Unreachable
     from broker.client.mirror.names import check_targets
 
@@ -149,56 +154,71 @@ async def _run(mirrors: "Sequence[Mirror]", every: float, as_json: bool) -> None
         check_targets(topics_by_source)
         names = sorted(prefix + name for prefix, topics in topics_by_source.values() for name in topics)
         print_line(f"copying {count_of(len(names), 'topic')}: {', '.join(names[:20]) or 'none yet'}", err=True)
-        lines = asyncio.create_task(_print_lines(mirrors, every, as_json))
+        _serve(mirrors, site)
+        screen = _Lines(mirrors, as_json)
+        lines = asyncio.create_task(screen.follow(every))
         try:
             async with asyncio.TaskGroup() as tasks:
                 for one in mirrors:
                     tasks.create_task(one.run())
         finally:
             lines.cancel()
-            _print_figures(mirrors, as_json)
+            screen.show()
     except* Unreachable as errors:
         raise NobodyAnswers(str(errors.exceptions[0])) from None
     except* ClientError as errors:
         raise click.ClickException(str(errors.exceptions[0])) from None
 
 
-async def _print_lines(mirrors: "Sequence[Mirror]", every: float, as_json: bool) -> None:
-    while every:
-        await asyncio.sleep(every)
-        _print_figures(mirrors, as_json)
+def _serve(mirrors: "Sequence[Mirror]", site: HttpSite) -> None:
+    """Serve health and metrics on the loop that runs, with Twisted's reactor for asyncio."""
+    if site.port is None:
+        return
+    from twisted.internet import asyncioreactor
+
+    asyncioreactor.install(asyncio.get_running_loop())  # type: ignore[no-untyped-call]
+    from twisted.internet import reactor
+
+    from flakelog.mirror_site import make_site
+
+    def take() -> "dict[str, MirrorFigures]":
+        return {one.settings.source.servers: one.figures() for one in mirrors}
+
+    site.serve(partial(make_site, take), lambda work: work(reactor))
 
 
-def _print_figures(mirrors: "Sequence[Mirror]", as_json: bool) -> None:
-    for one in mirrors:
-        figures = one.figures()
-        if as_json:
-            print_json(_fields(one, figures))
-        else:
-            print_line(_line(one, figures), err=True)
+class _Lines:
+    """The figures of mirrors as lines: for people on stderr, or as JSON."""
+
+    def __init__(self, mirrors: "Sequence[Mirror]", as_json: bool) -> None:
+        self._mirrors = mirrors
+        self._as_json = as_json
+        self._before: dict[str, MirrorFigures] = {}
+
+    async def follow(self, every: float) -> None:
+        """Show the figures every so many seconds; 0: never."""
+        while every:
+            await asyncio.sleep(every)
+            self.show()
+
+    def show(self) -> None:
+        """Show the figures now; rates are those since the last time."""
+        from broker.client.mirror.document import fields_of
+
+        for one in self._mirrors:
+            source, after = one.settings.source.servers, one.figures()
+            fields = fields_of(one.settings, one.group, self._before.get(source), after)
+            self._before[source] = after
+            if self._as_json:
+                print_json(fields)
+            else:
+                print_line(_line(fields), err=True)
 
 
-def _line(one: "Mirror", figures: "MirrorFigures") -> str:
-    rate = figures.records / figures.seconds if figures.seconds else 0.0
-    stopped = "".join(f"; {topic} is stopped: {reason}" for topic, reason in sorted(figures.stopped.items()))
+def _line(fields: dict[str, Any]) -> str:
+    errors = f", {count_of(fields['errors'], 'error')}" if fields["errors"] else ""
+    stopped = "".join(f"; {topic} is stopped: {reason}" for topic, reason in sorted(fields["stopped"].items()))
     return (
-        f"{one.settings.source.servers}: {figures.records:,} records copied, {rate:,.0f} a second, "
-        f"{figures.lag:,} behind{stopped}"
+        f"{fields['from']}: {fields['records']:,} records copied, {fields['records_per_s']:,.0f} a second, "
+        f"{fields['lag']:,} behind{errors}{stopped}"
     )
-
-
-def _fields(one: "Mirror", figures: "MirrorFigures") -> dict[str, Any]:
-    return {
-        "from": one.settings.source.servers,
-        "to": one.settings.target.servers,
-        "group": one.group,
-        "seconds": round(figures.seconds, 3),
-        "records": figures.records,
-        "bytes": figures.bytes,
-        "lag": figures.lag,
-        "partitions": [
-            {"topic": topic, "partition": number, "copied": row.copied, "end": row.end, "lag": row.lag}
-            for (topic, number), row in sorted(figures.partitions.items())
-        ],
-        "stopped": dict(figures.stopped),
-    }

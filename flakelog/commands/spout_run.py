@@ -3,14 +3,16 @@
 import os
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flakelog.commands.arguments import Seconds, Whole
+from flakelog.commands.arguments import Seconds
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.spout_view import Site, follow, live_screen
+from flakelog.commands.http_site import HttpSite, http_options
+from flakelog.commands.spout_view import follow, live_screen
 from flakelog.commands.topology_name import TOPOLOGY, load_topology
 
 if TYPE_CHECKING:
@@ -37,10 +39,7 @@ LINE_SECONDS = 10.0
     help="A name of this process that survives a restart: a restart within session.timeout.ms keeps its partitions of "
     "its groups, and a second process of the name ends the first. It is the setting flakelog.topology.instance.",
 )
-@click.option(
-    "--http-port", type=Whole(0, 65535), help="Serve /health and /metrics at this port; 0 takes a free one."
-)
-@click.option("--http-host", default="127.0.0.1", show_default=True, help="The address to serve them at.")
+@http_options
 @click.option(
     "--log-format",
     type=click.Choice(("text", "json")),
@@ -93,10 +92,11 @@ def run(
             raise click.BadParameter(reason, param_hint="--log-format")
         from flakelog.commands.spout_storm import run_locally
 
-        run_locally(name, config, assignments, Site(http_host, http_port), every)
+        run_locally(name, config, assignments, HttpSite(http_host, http_port), every)
         return
     topology, topology_config = _topology(name, config, assignments)
     from flakelog import server_log
+    from flakelog.topology_site import make_site
     from spout.error_text import error_text
     from spout.process_end import exit_within_seconds
     from spout.run import run_until_stopped
@@ -109,7 +109,7 @@ def run(
 
         def watch(running: "BackgroundRun") -> None:
             try:
-                Site(http_host, http_port).serve(running.runner.snapshot, running.call)
+                HttpSite(http_host, http_port).serve(partial(make_site, running.runner.snapshot), running.call)
             except click.ClickException:
                 running.stop()
                 running.wait()

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -14,7 +15,8 @@ import click
 
 from flakelog.commands.arguments import INT32_MAX, Whole
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.spout_view import Site, follow, live_screen
+from flakelog.commands.http_site import HttpSite
+from flakelog.commands.spout_view import follow, live_screen
 from flakelog.commands.topology_name import TOPOLOGY, load_topology
 
 if TYPE_CHECKING:
@@ -149,7 +151,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def run_locally(
-    name: str, config: Path | None, assignments: tuple[str, ...], site: Site, line_seconds: float
+    name: str, config: Path | None, assignments: tuple[str, ...], site: HttpSite, line_seconds: float
 ) -> None:
     """Run a topology in a local Storm cluster until SIGTERM or Ctrl-C, and show its figures meanwhile."""
     from flakelog.storm.flux import Launch
@@ -201,7 +203,8 @@ class _Run(NamedTuple):
         return self.figures.snapshot()
 
 
-def _run_until_stopped(run: _Run, site: Site, live: bool, line_seconds: float, drain_seconds: int) -> None:
+def _run_until_stopped(run: _Run, site: HttpSite, live: bool, line_seconds: float, drain_seconds: int) -> None:
+    from flakelog.topology_site import make_site
     from flakelog.topology_view import line_of
 
     def write(before: "Snapshot | None", after: "Snapshot") -> None:
@@ -209,7 +212,7 @@ def _run_until_stopped(run: _Run, site: Site, live: bool, line_seconds: float, d
 
     if run.figures is not None:
         run.figures.start()
-        site.serve(run.figures.snapshot, _in_reactor)
+        site.serve(partial(make_site, run.figures.snapshot), _in_reactor)
     seconds = REFRESH_SECONDS if live else line_seconds if run.figures is not None else 0
     click.echo(run.cluster.start())
     try:

@@ -1,42 +1,12 @@
-"""The figures of a topology that a command runs: a live view on a terminal, lines of the log, and an HTTP site."""
+"""The figures of a topology that a command runs: a live view on a terminal, and lines of the log."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import click
-
-from flakelog.commands.exit_codes import fail
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from spout.figures.model import Snapshot
 
 ANSWER_MS = 10_000  # longest wait for the figures of an engine whose thread a component may hold
-
-
-class Site(NamedTuple):
-    """Where to serve health and metrics; `port` None: nowhere."""
-
-    host: str
-    port: int | None
-
-    def serve(self, take: "Callable[[], Snapshot]", call: Callable[[Callable[[Any], Any]], Any]) -> None:
-        """Serve health and metrics of what `take` returns, until the process ends; fail if the port is taken.
-
-        `call` calls a function with the reactor in its thread, and returns the result.
-        """
-        if self.port is None:
-            return
-        from twisted.internet.error import CannotListenError
-
-        from flakelog.topology_site import make_site
-        from idgen.http_hosts import OwnHosts
-
-        site = make_site(take, OwnHosts(bound=self.host))
-        try:
-            bound = call(lambda reactor: reactor.listenTCP(self.port, site, interface=self.host).getHost())
-        except CannotListenError as error:
-            fail(f"--http-port {self.port}: {error.socketError}; give another, or 0 for a free one")
-        click.echo(f"ready: http={self.host}:{bound.port}")
 
 
 class Followed(Protocol):

@@ -39,7 +39,7 @@ from broker.record.batch import CorruptBatch
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 
 BATCHES_MAX = 500  # batches of one turn
-TURN_SECONDS = 5.0  # the longest wait for the end of a turn when the mirror stops
+TURN_SECONDS = 2.0  # the longest wait for the end of a turn when the mirror stops
 POLL_MS_MAX = 60_000  # max.poll.interval.ms: the loop comes round every second, but for a target that is away
 
 
@@ -206,9 +206,5 @@ class Mirror:
         """Return the figures until now."""
         _, partitions = self._opened
         return MirrorFigures(
-            time.monotonic() - self._since,
-            partitions.copied_records,
-            partitions.copied_bytes,
-            partitions.lags(),
-            dict(partitions.stopped),
+            time.monotonic() - self._since, partitions.counts(), partitions.lags(), dict(partitions.stopped)
         )

@@ -18,7 +18,7 @@ from broker.client.errors import ClientError, MustAbort, ProducerFenced
 from broker.client.group_requests import CommittedOffset
 from broker.client.leaders import Partition
 from broker.client.mirror.checkpoints import Checkpoints
-from broker.client.mirror.figures import PartitionLag
+from broker.client.mirror.figures import PartitionLag, TopicCounts
 from broker.client.mirror.offset_pairs import OffsetPairs
 from broker.client.mirror.outlet import Outlet
 from broker.client.mirror.progress import PartitionProgress
@@ -76,7 +76,7 @@ class OwnedPartitions:
         self._progress: dict[Partition, PartitionProgress] = {}
         self._copies: dict[Partition, TransactionalCopy] = {}  # with exactly_once
         self._retry_at: dict[Partition, float] = {}  # partitions to take over again, and when
-        self._earlier_records = self._earlier_bytes = 0  # of partitions that were handed over
+        self._earlier: dict[str, TopicCounts] = {}  # of partitions that were handed over, and failed transactions
 
     # --- what the copy asks
 
@@ -95,15 +95,15 @@ class OwnedPartitions:
         """Bytes that wait for transactions of the target."""
         return sum(copy.queued_bytes for copy in self._copies.values())
 
-    @property
-    def copied_records(self) -> int:
-        """Records that the target has acknowledged."""
-        return self._earlier_records + sum(progress.copied_records for progress in self._progress.values())
-
-    @property
-    def copied_bytes(self) -> int:
-        """Bytes that the target has acknowledged."""
-        return self._earlier_bytes + sum(progress.copied_bytes for progress in self._progress.values())
+    def counts(self) -> dict[str, TopicCounts]:
+        """Return the counts of each topic."""
+        counts = dict(self._earlier)
+        for key, progress in self._progress.items():
+            counts[key[0]] = counts.get(key[0], TopicCounts()).plus(_counts_of(progress))
+        for (name, _), number in self._outlet.sender.errors.items():
+            topic = name.removeprefix(self._settings.prefix)
+            counts[topic] = counts.get(topic, TopicCounts()).plus(TopicCounts(errors=number))
+        return counts
 
     def pairs(self) -> dict[Partition, OffsetPairs]:
         """Return the pairs of offsets of the partitions that are copied."""
@@ -188,8 +188,10 @@ class OwnedPartitions:
         """Forget the progress of a partition, but for what it copied."""
         progress = self._progress.pop(key, None)
         if progress is not None:
-            self._earlier_records += progress.copied_records
-            self._earlier_bytes += progress.copied_bytes
+            self._count(key[0], _counts_of(progress))
+
+    def _count(self, topic: str, counts: TopicCounts) -> None:
+        self._earlier[topic] = self._earlier.get(topic, TopicCounts()).plus(counts)
 
     async def _take_over(self, partitions: Iterable[Partition]) -> None:
         """Prepare partitions of the group: their topics at the target, and the offsets at which they go on."""
@@ -268,6 +270,7 @@ class OwnedPartitions:
 
     def _copy_failed(self, key: Partition, error: ClientError) -> None:
         """A transaction of a partition failed: open it anew after a pause, or stop its topic."""
+        self._count(key[0], TopicCounts(errors=1))
         is_refused = isinstance(error, MustAbort) and error.error.code in REFUSED
         if isinstance(error, (MustAbort, ProducerFenced)) and not is_refused:
             _log.warning("%s-%d: %s; it is opened anew", *key, error)
@@ -335,3 +338,7 @@ class OwnedPartitions:
         for name, error in (await self._topics.follow(topics)).items():
             self.stop_topic(name, f"the target refuses it: {error}")
         return topics
+
+
+def _counts_of(progress: PartitionProgress) -> TopicCounts:
+    return TopicCounts(progress.copied_records, progress.copied_bytes)

@@ -88,6 +88,8 @@ class Sender:
         self.producer_id, self.epoch = NO_ID, NO_ID
         self.queued_bytes = 0
         """Bytes of the batches that the target has not acknowledged."""
+        self.errors: dict[Partition, int] = {}
+        """Answers that were failures, and answers that did not come, by partition of the target."""
         self._queues: dict[Partition, _Queue] = {}
         self._notes: list[str] = []
         self._stopped: list[Stopped] = []
@@ -192,6 +194,7 @@ class Sender:
             self._drop(request.sent)
             return
         queue.failed.append(request.sent)
+        self.errors[request.key] = self.errors.get(request.key, 0) + 1
         code = error.code if isinstance(error, BrokerError) else None
         if code in SEQUENCE_LOST:
             if is_first and not self._is_lost:

@@ -96,6 +96,11 @@ def test_a_mirror_is_refused_that_would_send_records_round_without_end(
         pass
 
 
+def test_a_cluster_is_not_copied_onto_itself(source, mirror_of):
+    with pytest.raises(MirrorRefused, match="are one cluster .*; give --prefix"), mirror_of(".*", target=source):
+        pass
+
+
 def test_a_topic_that_is_made_again_is_stopped_by_name_until_its_loss_is_accepted(
     source, source_client, target_client, mirror_of, topic, caplog
 ):

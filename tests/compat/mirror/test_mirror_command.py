@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+from urllib.request import urlopen
 
 import pytest
 
@@ -13,8 +15,14 @@ from tests.patience import until
 RECORDS = 3_000  # before each kill
 
 
-@pytest.mark.parametrize("options", ((), ("--exactly-once",)), ids=("at-least-once", "exactly-once"))
-@pytest.mark.parametrize("kills", (1, pytest.param(20, marks=pytest.mark.soak)))
+@pytest.mark.parametrize(
+    ("kills", "options"),
+    (
+        (1, ()),
+        pytest.param(20, (), marks=pytest.mark.soak),
+        pytest.param(20, ("--exactly-once",), marks=pytest.mark.soak),
+    ),
+)
 def test_a_mirror_that_is_killed_goes_on_and_loses_nothing(
     source, target, source_client, target_client, process_of, topic, kills, options
 ):
@@ -46,31 +54,36 @@ def committed(client, group, topic):
     return sum(stored.offset for stored in client.run(fetch_offsets(client.core, coordinator, group, keys)).values())
 
 
-def test_figures_come_as_json(source, source_client, target_client, process_of, topic):
-    source_client.create_topic(topic, 1)
-    send(source.bootstrap_servers, topic, range(100))
-    with process_of(topic, "--json") as mirror:
-        has_all(target_client, topic, 100)
-    lines = [json.loads(line) for line in mirror.log.splitlines() if line.startswith("{")]
-    row = {"topic": topic, "partition": 0, "copied": 100, "end": 100, "lag": 0}
-    assert lines[-1]["records"] == 100 and lines[-1]["partitions"] == [row] and lines[-1]["stopped"] == {}
-
-
-def test_a_cluster_is_not_copied_onto_itself(source, process_of):
-    mirror = process_of(".*", target=source)
-    mirror.start()
-    assert mirror.wait() == 1 and "are one cluster" in mirror.log and "give --prefix" in mirror.log
-
-
 def test_several_sources_with_a_prefix_of_each_feed_one_target(
     source, target, source_client, target_client, process_of, topic
 ):
     for client, broker, values in ((source_client, source, range(30)), (target_client, target, range(50, 70))):
         client.create_topic(topic, 1)
         send(broker.bootstrap_servers, topic, values)
-    with process_of(topic, "--prefix", "far.", "--from", target.bootstrap_servers, "--prefix", "near."):
+    more = "--prefix", "far.", "--from", target.bootstrap_servers, "--prefix", "near.", "--json", "--http-port", "0"
+    with process_of(topic, *more) as mirror:
         has_all(target_client, f"far.{topic}", 30)
         has_all(target_client, f"near.{topic}", 20)
+        url = "http://" + until(lambda: re.search(r"ready: http=(\S+)", mirror.log), "the port").group(1)
+        metrics = until(lambda: copied_all(url, topic), "the counts")
+        assert json.loads(urlopen(f"{url}/health").read())["healthy"]
     for prefix, broker, number in (("far.", source, 30), ("near.", target, 20)):
         copies = records_of(target.bootstrap_servers, prefix + topic, number)
         assert copies == records_of(broker.bootstrap_servers, topic, number)
+        servers = broker.bootstrap_servers
+        assert f'flakelog_mirror_lag_messages{{partition="0",source="{servers}",topic="{topic}"}} 0.0' in metrics
+        line = [fields for fields in json_lines(mirror.log) if fields["from"] == servers][-1]
+        row = {"topic": topic, "partition": 0, "copied": number, "end": number, "lag": 0}
+        assert line["records"] == number and line["partitions"] == [row] and line["stopped"] == {}
+        assert line["topics"][0]["records"] == number and line["topics"][0]["errors"] == 0
+
+
+def copied_all(url, topic):
+    """Return the metrics once they count all records of both sources, None before."""
+    text = urlopen(f"{url}/metrics").read().decode()
+    counts = re.findall(rf'flakelog_mirror_records_total{{source="\S+",topic="{topic}"}} (\S+)', text)
+    return text if sorted(counts) == ["20.0", "30.0"] else None
+
+
+def json_lines(log):
+    return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
