@@ -95,6 +95,7 @@ SHELLS = {
     "broker/client/consumer_offsets.py",
     "broker/client/group_thread.py",
     "broker/client/mirror/checkpoints.py",
+    "broker/client/mirror/control.py",
     "broker/client/mirror/group_offsets.py",
     "broker/client/mirror/mirror.py",
     "broker/client/mirror/outlet.py",

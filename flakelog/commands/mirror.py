@@ -1,224 +1,97 @@
-"""`flakelog mirror`: copy the topics of one or several clusters into another, until SIGTERM or Ctrl-C."""
+"""`flakelog mirror`: copy topics into another cluster; list mirrors, pause and resume them."""
 
-import asyncio
-import logging
-import re
-import signal
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import time
+from typing import Any
 
 import click
 
-from flakelog.commands.arguments import Addresses, Seconds
-from flakelog.commands.exit_codes import NobodyAnswers, with_exit_codes
-from flakelog.commands.http_site import HttpSite, http_options
-from flakelog.commands.terminal import count_of, json_option, print_json, print_line
+from flakelog.commands.mirror_run import run
+from flakelog.commands.terminal import client_of, json_option, print_json, print_line, print_table, servers_option
 
-if TYPE_CHECKING:
-    from broker.client.mirror.figures import MirrorFigures
-    from broker.client.mirror.mirror import Mirror
-
-LINE_SECONDS = 10.0
+FIGURES = ("state", "records", "records_per_s", "lag", "errors")
 
 
-class TopicPattern(click.ParamType[re.Pattern[str]]):
-    """A regular expression of whole names of topics."""
+class MirrorGroup(click.Group):
+    """The commands of mirrors. `run` may be left out."""
 
-    name = "regex"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> re.Pattern[str]:
-        try:
-            return re.compile(value)
-        except re.error as error:
-            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
 
 
-@click.command()
-@click.option(
-    "--from", "sources", required=True, multiple=True, type=Addresses(), metavar="HOST:PORT,...",
-    help="Brokers of a source. Give it again for another source.",
-)  # fmt: skip
-@click.option(
-    "--to", "target", required=True, type=Addresses(), metavar="HOST:PORT,...", help="Brokers of the target."
-)
-@click.option("--topics", type=TopicPattern(), metavar="REGEX", help="Copy the topics whose whole name matches.")
-@click.option("--all", "all_topics", is_flag=True, help="Copy all topics but the internal ones.")
-@click.option(
-    "--prefix",
-    "prefixes",
-    multiple=True,
-    metavar="TEXT",
-    help="Put this before the names of topics at the target. With several sources, give one for each, in their order.",
-)
-@click.option(
-    "--name",
-    default="mirror",
-    show_default=True,
-    help="The name of the mirror. Mirrors of one name share the work, and go on where one of them was killed.",
-)
-@click.option(
-    "--instance",
-    metavar="NAME",
-    help="A name of this process that survives a restart. Then a mirror that was killed goes on at once when it is "
-    "started again; else after 10 s.",
-)
-@click.option(
-    "--exactly-once",
-    is_flag=True,
-    help="Copy in transactions of the target: readers of committed records see no record twice, whatever is killed.",
-)
-@click.option("--source-id", is_flag=True, help="Keep the source's id of a record as the header flakelog-source-id.")
-@click.option(
-    "--two-way",
-    is_flag=True,
-    help="Two mirrors in opposite directions: copy no record into a cluster where it has been. A header of each record "
-    "names its clusters.",
-)
-@click.option(
-    "--skip-lost",
-    is_flag=True,
-    help="Go on after records that the source lost before they were copied, and with a topic that was made again.",
-)
-@click.option(
-    "--every",
-    type=Seconds(),
-    default=LINE_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often a line of figures is printed; 0: never.",
-)
-@http_options
-@json_option
-def mirror(
-    sources: tuple[str, ...],
-    target: str,
-    topics: re.Pattern[str] | None,
-    all_topics: bool,
-    prefixes: tuple[str, ...],
-    every: float,
-    http_port: int | None,
-    http_host: str,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Copy topics from one or several clusters into another, until SIGTERM or Ctrl-C.
+@click.group(cls=MirrorGroup)
+def mirror() -> None:
+    """Copy topics into another cluster; list the mirrors that do, pause and resume them.
 
-    Keys, headers, times, partitions, the order in them and the compression stay; ids are the target's own. A source
-    and a target may be Flakelog or Apache Kafka. A mirror that was killed goes on where the target has acknowledged,
-    and copies a few records again.
+    `flakelog mirror --from SERVERS --to SERVERS --all` is short for `flakelog mirror run ...`.
     """
-    from broker.client.mirror.mirror import Mirror
-    from broker.client.mirror.settings import EVERY_TOPIC, ClusterSettings, MirrorSettings
 
-    if all_topics == (topics is not None):
-        raise click.UsageError("give --topics REGEX or --all")
-    if len(set(sources)) < len(sources):
-        raise click.UsageError("two --from have the same brokers; mirrors of one cluster share its topics by --name")
-    if prefixes and len(prefixes) != len(sources):
-        raise click.UsageError(f"give one --prefix for each --from: {len(prefixes)} for {len(sources)}")
-    try:
-        mirrors = [
-            Mirror(
-                MirrorSettings(
-                    source=ClusterSettings(servers=source),
-                    target=ClusterSettings(servers=target),
-                    topics=EVERY_TOPIC if topics is None else topics,
-                    prefix=prefix,
-                    **options,
-                )
-            )
-            for source, prefix in zip(sources, prefixes or [""] * len(sources), strict=True)
+
+mirror.add_command(run)
+
+
+@mirror.command("list")
+@servers_option
+@json_option
+def list_mirrors(servers: str, as_json: bool) -> None:
+    """List the mirrors that copy into a cluster now, a row for each process and source."""
+    from flakelog.operations import mirrors
+
+    with client_of(servers) as client:
+        documents = mirrors.list_mirrors(client, _now_ms())
+    if as_json:
+        for document in documents:
+            print_json(document)
+    elif documents:
+        rows = [
+            [document.get("name"), document.get("from"), *(document.get(name) for name in FIGURES), _process(document)]
+            for document in documents
         ]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
-    asyncio.run(_run(mirrors, HttpSite(http_host, http_port), every, as_json))
+        print_table(["MIRROR", "FROM", "STATE", "RECORDS", "PER SECOND", "LAG", "ERRORS", "PROCESS"], rows)
+    else:
+        click.echo("no mirror copies into this cluster now")
 
 
-mirror.help = with_exit_codes(mirror.help)
+@mirror.command()
+@click.argument("name")
+@servers_option
+@json_option
+def pause(name: str, servers: str, as_json: bool) -> None:
+    """Let the mirror NAME copy nothing more until `resume`, also after it was killed and started again.
+
+    All its processes pause within two seconds. --servers is the target.
+    """
+    from broker.client.mirror.figures import PAUSED
+
+    _set_state(name, servers, PAUSED, as_json)
 
 
-async def _run(mirrors: "Sequence[Mirror]", site: HttpSite, every: float, as_json: bool) -> None:
-    from broker.client.errors import ClientError, Unreachable
-    from broker.client.mirror.names import check_targets
+@mirror.command()
+@click.argument("name")
+@servers_option
+@json_option
+def resume(name: str, servers: str, as_json: bool) -> None:
+    """Let the mirror NAME go on where it was paused. --servers is the target."""
+    from broker.client.mirror.figures import RUNNING
 
-    def stop() -> None:
-        for one in mirrors:
-            one.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
-    try:
-        topics_by_source = {one.settings.source.servers: (one.settings.prefix, await one.open()) for one in mirrors}
-        check_targets(topics_by_source)
-        names = sorted(prefix + name for prefix, topics in topics_by_source.values() for name in topics)
-        print_line(f"copying {count_of(len(names), 'topic')}: {', '.join(names[:20]) or 'none yet'}", err=True)
-        _serve(mirrors, site)
-        screen = _Lines(mirrors, as_json)
-        lines = asyncio.create_task(screen.follow(every))
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for one in mirrors:
-                    tasks.create_task(one.run())
-        finally:
-            lines.cancel()
-            screen.show()
-    except* Unreachable as errors:
-        raise NobodyAnswers(str(errors.exceptions[0])) from None
-    except* ClientError as errors:
-        raise click.ClickException(str(errors.exceptions[0])) from None
+    _set_state(name, servers, RUNNING, as_json)
 
 
-def _serve(mirrors: "Sequence[Mirror]", site: HttpSite) -> None:
-    """Serve health and metrics on the loop that runs, with Twisted's reactor for asyncio."""
-    if site.port is None:
-        return
-    from twisted.internet import asyncioreactor
+def _set_state(name: str, servers: str, state: str, as_json: bool) -> None:
+    from flakelog.operations import mirrors
 
-    asyncioreactor.install(asyncio.get_running_loop())  # type: ignore[no-untyped-call]
-    from twisted.internet import reactor
-
-    from flakelog.mirror_site import make_site
-
-    def take() -> "dict[str, MirrorFigures]":
-        return {one.settings.source.servers: one.figures() for one in mirrors}
-
-    site.serve(partial(make_site, take), lambda work: work(reactor))
+    with client_of(servers) as client:
+        mirrors.set_state(client, name, state, _now_ms())
+    if as_json:
+        print_json({"name": name, "state": state})
+    else:
+        print_line(f"the mirror {name} is {state}")
 
 
-class _Lines:
-    """The figures of mirrors as lines: for people on stderr, or as JSON."""
-
-    def __init__(self, mirrors: "Sequence[Mirror]", as_json: bool) -> None:
-        self._mirrors = mirrors
-        self._as_json = as_json
-        self._before: dict[str, MirrorFigures] = {}
-
-    async def follow(self, every: float) -> None:
-        """Show the figures every so many seconds; 0: never."""
-        while every:
-            await asyncio.sleep(every)
-            self.show()
-
-    def show(self) -> None:
-        """Show the figures now; rates are those since the last time."""
-        from broker.client.mirror.document import fields_of
-
-        for one in self._mirrors:
-            source, after = one.settings.source.servers, one.figures()
-            fields = fields_of(one.settings, one.group, self._before.get(source), after)
-            self._before[source] = after
-            if self._as_json:
-                print_json(fields)
-            else:
-                print_line(_line(fields), err=True)
+def _process(document: dict[str, Any]) -> str:
+    return f"{document.get('host')}:{document.get('pid')}"
 
 
-def _line(fields: dict[str, Any]) -> str:
-    errors = f", {count_of(fields['errors'], 'error')}" if fields["errors"] else ""
-    stopped = "".join(f"; {topic} is stopped: {reason}" for topic, reason in sorted(fields["stopped"].items()))
-    return (
-        f"{fields['from']}: {fields['records']:,} records copied, {fields['records_per_s']:,.0f} a second, "
-        f"{fields['lag']:,} behind{errors}{stopped}"
-    )
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

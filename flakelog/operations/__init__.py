@@ -7,7 +7,7 @@ functions, and render their results.
     with Client(servers) as client:
         groups.list_groups(client)
 
-    cluster, configs, groups, partitions, quotas, replays, topics, transactions
+    cluster, configs, groups, mirrors, partitions, quotas, replays, topics, transactions
     group_reset         the plan of a reset of a group's offsets, and its execution
     registry            groups in ZooKeeper, as early Kafka's consumers have them; it takes a session with ZooKeeper too
     letters             dead letters; dead_letters has the record of one, handled_letters the marks of those sent back

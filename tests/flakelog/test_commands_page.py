@@ -15,7 +15,7 @@ CONTEXT = click.Context(main, info_name="flakelog")
 # Commands that ask no server, and those whose own work is to run on.
 WITHOUT_TIMEOUT = {
     "spout run", "spout storm", "id decode", "id range", "completion", "check", "settings", "compat", "demo",
-    "mirror",
+    "mirror run",
 }  # fmt: skip
 WITHOUT_JSON = {"spout run", "spout storm", "spout progress export", "completion", "demo"}  # export prints only JSON
 

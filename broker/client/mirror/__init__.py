@@ -13,6 +13,9 @@ partitions come and go. These modules do no I/O:
     sender           the idempotent producer: sequence numbers, requests in flight, retries
     progress         what may be committed at the source, and the pairs of offsets
     offset_pairs     offsets of the source and of the target that belong together
+    figures          lag, counts and rates by topic
+    document         the figures as data for JSON, and as documents for web consoles
+    orders           orders to pause, and to go on
 
 Decisions:
 

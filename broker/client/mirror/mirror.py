@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 from broker.client.asyncio import AsyncClient
 from broker.client.consumer_config import ConsumerConfig
@@ -17,7 +18,9 @@ from broker.client.consumer_engine import ConsumerEngine, Rebalance
 from broker.client.errors import ClientError
 from broker.client.fetch_config import READ_COMMITTED
 from broker.client.group_admin import committed_offsets, list_groups
-from broker.client.mirror.figures import MirrorFigures
+from broker.client.mirror.control import MirrorControl
+from broker.client.mirror.document import fields_of
+from broker.client.mirror.figures import PAUSED, RUNNING, MirrorFigures
 from broker.client.mirror.group_offsets import GroupOffsets
 from broker.client.mirror.names import (
     MirrorRefused,
@@ -55,8 +58,10 @@ class Mirror:
         self._outlet = Outlet(AsyncClient("", core=self._target.core), self._waits.notify)
         self._engine: ConsumerEngine | None = None
         self._partitions: OwnedPartitions | None = None
+        self._control: MirrorControl | None = None
         self._edit: RecordEdit | None = None
         self._since = time.monotonic()
+        self._before: MirrorFigures | None = None  # at the last document
 
     # --- the beginning and the end
 
@@ -88,6 +93,8 @@ class Mirror:
             copy_group(self.settings.name, str(source_id)),
             self._waits,
         )
+        self._control = MirrorControl(self._target, self.settings.name, str(source_id), self._fields)
+        self._partitions.pause(await self._control.is_paused())
         return names
 
     def _new_engine(self, subscribed: Subscription) -> ConsumerEngine:
@@ -116,13 +123,14 @@ class Mirror:
 
     async def run(self) -> None:
         """Copy until `stop` is called. Raise the error that no retry can mend."""
-        engine, partitions = self._opened
+        engine, partitions, control = self._opened
         groups = GroupOffsets(self._source, self._target, self.settings.target_of)
         work = (
             self._copy(engine, partitions),
             partitions.commit_by_time(),
             partitions.refresh_by_time(),
             groups.follow_by_time(self.settings.groups_ms, partitions.pairs),
+            control.follow_by_time(self.settings.control_ms, partitions.pause),
         )
         tasks = [asyncio.create_task(steps) for steps in work]
         stop = asyncio.create_task(self._waits.for_stop())
@@ -139,26 +147,28 @@ class Mirror:
             for task in (*tasks, stop):
                 task.cancel()
             await asyncio.gather(*tasks, stop, return_exceptions=True)
-            await self._close(engine, partitions)
+            await self._close(engine, partitions, control)
 
     def stop(self) -> None:
         """Let `run` end: it waits for the target's acknowledgements, commits and leaves the group."""
         self._waits.stop()
 
-    async def _close(self, engine: ConsumerEngine, partitions: OwnedPartitions) -> None:
+    async def _close(self, engine: ConsumerEngine, partitions: OwnedPartitions, control: MirrorControl) -> None:
         with suppress(ClientError):
             await partitions.hand_over_all()
         await self._outlet.close()
         await partitions.close()
         with suppress(ClientError):
             await engine.close()
+        if self._waits.is_stopping:
+            await control.end()
         for client in (self._outlet.client, self._source, self._target):
             client.close()
 
     @property
-    def _opened(self) -> tuple[ConsumerEngine, OwnedPartitions]:
-        assert self._engine is not None and self._partitions is not None, "call open() first"
-        return self._engine, self._partitions
+    def _opened(self) -> tuple[ConsumerEngine, OwnedPartitions, MirrorControl]:
+        assert self._engine is not None and self._partitions is not None and self._control is not None, "open() first"
+        return self._engine, self._partitions, self._control
 
     # --- copying
 
@@ -204,7 +214,16 @@ class Mirror:
 
     def figures(self) -> MirrorFigures:
         """Return the figures until now."""
-        _, partitions = self._opened
+        _, partitions, _ = self._opened
         return MirrorFigures(
-            time.monotonic() - self._since, partitions.counts(), partitions.lags(), dict(partitions.stopped)
+            time.monotonic() - self._since,
+            partitions.counts(),
+            partitions.lags(),
+            dict(partitions.stopped),
+            PAUSED if partitions.is_paused else RUNNING,
         )
+
+    def _fields(self) -> dict[str, Any]:
+        """Return the figures as data for JSON, with the rates since the last call."""
+        before, self._before = self._before, self.figures()
+        return fields_of(self.settings, self.group, before, self._before)

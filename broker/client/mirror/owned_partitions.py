@@ -65,6 +65,7 @@ class OwnedPartitions:
     ) -> None:
         self.stopped: dict[str, str] = {}
         """The source's topics that are no longer copied, and why."""
+        self.is_paused = False
         self._settings = settings
         self._source = source
         self._engine = engine
@@ -123,6 +124,18 @@ class OwnedPartitions:
             self.stopped[topic] = reason
             _log.error("topic %s is no longer copied: %s", topic, reason)
         self._engine.core.pause(key for key in self._engine.core.owned if key[0] == topic)
+
+    def pause(self, is_paused: bool) -> None:
+        """Copy nothing more of any topic, or go on. What the target was sent is still committed."""
+        if is_paused == self.is_paused:
+            return
+        self.is_paused = is_paused
+        _log.warning("the mirror %s was %s", self._settings.name, "paused" if is_paused else "resumed")
+        core = self._engine.core
+        if is_paused:
+            core.pause(core.owned)
+        else:
+            core.resume(key for key in core.owned if key[0] not in self.stopped and key not in self._retry_at)
 
     def look_after(self) -> None:
         """Stop the topics with gaps at the source, and those that the target refuses."""
@@ -242,7 +255,10 @@ class OwnedPartitions:
         if key[0] in self.stopped:
             self._engine.core.pause([key])
             return None
-        self._engine.core.resume([key])
+        if self.is_paused:
+            self._engine.core.pause([key])
+        else:
+            self._engine.core.resume([key])
         if not self._settings.exactly_once and (progress.is_recreated or not checkpoint.metadata):
             return progress.first_commit(committed.offset)
         return None

@@ -42,6 +42,8 @@ class MirrorSettings:
     """How often the mirror looks for new topics and partitions."""
     groups_ms: int = 5_000
     """How often the offsets of groups are translated."""
+    control_ms: int = 2_000
+    """How often the mirror looks for orders to pause, and publishes its figures."""
     queue_bytes_max: int = 64 << 20
     """Once so many bytes wait for the target, no more are read."""
 

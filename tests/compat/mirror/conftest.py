@@ -10,8 +10,8 @@ from flakelog.testing import Broker
 from tests.compat.mirror.mirror_process import MirrorProcess
 from tests.compat.mirror.mirror_thread import MirrorThread
 
-# How often the mirror of a test commits, looks for topics, and writes the offsets of groups.
-BY_TIME_MS = {"commit_ms": 200, "refresh_ms": 200, "groups_ms": 200}
+# How often the mirror of a test commits, looks for topics, writes the offsets of groups, and looks for orders.
+BY_TIME_MS = {"commit_ms": 200, "refresh_ms": 200, "groups_ms": 200, "control_ms": 200}
 
 
 @pytest.fixture(scope="package")

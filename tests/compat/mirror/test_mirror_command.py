@@ -6,8 +6,10 @@ import re
 from urllib.request import urlopen
 
 import pytest
+from click.testing import CliRunner
 
 from broker.client.group_requests import fetch_offsets, find_coordinator
+from flakelog.cli import main
 from flakelog.operations.groups import list_groups
 from tests.compat.mirror.mirror_process import committed_records, end_of, has_all, records_of, send
 from tests.patience import until
@@ -76,6 +78,39 @@ def test_several_sources_with_a_prefix_of_each_feed_one_target(
         row = {"topic": topic, "partition": 0, "copied": number, "end": number, "lag": 0}
         assert line["records"] == number and line["partitions"] == [row] and line["stopped"] == {}
         assert line["topics"][0]["records"] == number and line["topics"][0]["errors"] == 0
+
+
+def test_a_mirror_is_listed_paused_and_resumed(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    def command(*words):
+        return CliRunner().invoke(main, ["mirror", *words, "--servers", target.bootstrap_servers])
+
+    def rows():
+        listed = map(json.loads, command("list", "--json").output.splitlines())
+        return [row for row in listed if row["name"] == topic]
+
+    source_client.create_topic(topic, 1)
+    send(source.bootstrap_servers, topic, range(20))
+    refused = command("pause", topic)
+    assert refused.exit_code == 1 and f"no mirror {topic} copies into this cluster now" in refused.output
+    with mirror_of(topic) as mirror:
+        has_all(target_client, topic, 20)
+        row = until(lambda: next((row for row in rows() if row["records"] == 20), None), "the row")
+        assert row["state"] == "running" and row["group"] == mirror.group and topic in command("list").output
+        assert command("pause", topic).output == f"the mirror {topic} is paused\n"
+        until(lambda: mirror.figures().state == "paused", "the pause")
+        send(source.bootstrap_servers, topic, range(20, 30))
+        assert "is paused already" in command("pause", topic).output
+    until(lambda: not rows(), "the end of a mirror that stops cleanly")
+    with mirror_of(topic) as mirror:
+        assert mirror.figures().state == "paused"
+        until(lambda: [row["state"] for row in rows()] == ["paused"], "the row of a mirror that begins paused")
+        until(lambda: mirror.figures().partitions, "the partition")
+        assert end_of(target_client, topic) == 20
+        assert command("resume", topic).exit_code == 0
+        has_all(target_client, topic, 30)
+    assert "is not paused" in command("resume", topic).output
 
 
 def copied_all(url, topic):
