@@ -3,7 +3,7 @@
     security      who may see the console and use it
     text          keys, values, sizes and times as text
     overview, topics, groups, transactions, quotas, ids      models of pages, from the broker's own state
-    messages, topologies, replays, letters                   models of pages, from records of topics
+    messages, topologies, mirrors, replays, letters          models of pages, from records of topics
     history       figures over time, sampled while a page is open
     actions       changes that a visitor confirms, done by flakelog.operations
     own_client    a client of the broker in the same process, run in threads

@@ -89,6 +89,8 @@ def _back(fields: Fields) -> str:
         return f"/console/group?group={quote(group, safe='')}"
     if topic := fields.text("letters"):
         return f"/console/letters/{quote(topic, safe='')}"
+    if fields.text("mirror"):
+        return "/console/mirrors"
     return f"/console/topics/{quote(fields.text('topic'), safe='')}".rstrip("/")
 
 

@@ -18,7 +18,7 @@ from flakelog.console.groups import Reader
 from flakelog.console.groups import readers as readers_of
 from flakelog.console.topics import topic_page
 from flakelog.console.visit import BadField, Fields
-from flakelog.operations import configs, group_reset, letters, topics
+from flakelog.operations import configs, group_reset, letters, mirrors, topics
 from flakelog.operations.handled_letters import HandledLetters
 from flakelog.operations.partitions import is_internal
 from flakelog.produce import partition_of, send
@@ -364,6 +364,40 @@ def _chosen(fields: Fields) -> tuple[str, list[str]]:
     return topic, names
 
 
+# --- mirrors ---------------------------------------------------------------------------------------------------------
+
+
+def _plan_pause(client: Client, fields: Fields) -> Planned:
+    name = _mirror(fields)
+    mirrors.check(client, name, mirrors.PAUSED)
+    return Planned(f"Let the mirror {name} copy nothing more until it is resumed.", "Pause it")
+
+
+def _pause(client: Client, fields: Fields, task: Task) -> Done:
+    name = _mirror(fields)
+    mirrors.set_state(client, name, mirrors.PAUSED, task.now_ms)
+    return Done(f"The mirror {name} was paused. Its processes pause within two seconds.", "/console/mirrors")
+
+
+def _plan_resumption(client: Client, fields: Fields) -> Planned:
+    name = _mirror(fields)
+    mirrors.check(client, name, mirrors.RUNNING)
+    return Planned(f"Let the mirror {name} go on where it was paused.", "Resume it")
+
+
+def _resume(client: Client, fields: Fields, task: Task) -> Done:
+    name = _mirror(fields)
+    mirrors.set_state(client, name, mirrors.RUNNING, task.now_ms)
+    return Done(f"The mirror {name} was resumed. Its processes go on within two seconds.", "/console/mirrors")
+
+
+def _mirror(fields: Fields) -> str:
+    name = fields.text("mirror")
+    if not name:
+        raise BadField("name the mirror")
+    return name
+
+
 ACTIONS = {
     "create-topic": Action(
         "Create a topic", ("name", "partitions", "settings"), _plan_topic, _create_topic, "create_topic.html"
@@ -388,5 +422,7 @@ ACTIONS = {
     "reset-offsets": Action(
         "Reset offsets", ("group", "topic", "to", "value"), _plan_reset, _reset_offsets, "reset_offsets.html"
     ),
+    "pause-mirror": Action("Pause a mirror", ("mirror",), _plan_pause, _pause),
+    "resume-mirror": Action("Resume a mirror", ("mirror",), _plan_resumption, _resume),
     "send-again": Action("Send dead letters again", ("letters", "place"), _plan_letters, _send_letters),
 }

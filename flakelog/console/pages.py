@@ -23,6 +23,7 @@ NAVIGATION = (
     ("/console/quotas", "Quotas"),
     ("/console/ids", "Ids"),
     ("/console/topologies", "Topologies"),
+    ("/console/mirrors", "Mirrors"),
     ("/console/replays", "Replays and loads"),
 )
 

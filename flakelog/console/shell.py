@@ -23,6 +23,8 @@ from flakelog.console.broker_pages import HOME, BrokerPages, ConsoleServer, Live
 from flakelog.console.kept_pages import KeptPages
 from flakelog.console.message_pages import MessagePages, Raw, TailOf
 from flakelog.console.messages import Tail, positions_text
+from flakelog.console.mirror_pages import PAGES as MIRROR_PAGES
+from flakelog.console.mirror_pages import MirrorPages
 from flakelog.console.own_client import OwnBroker
 from flakelog.console.pages import NotThere, View, error_view, render, render_part, render_rows
 from flakelog.console.search_pages import SearchPages
@@ -91,6 +93,7 @@ class Console:
         self.search = SearchPages(engine.services, jobs, config, self._now_ms)
         self.actions = ActionPages(engine.services, jobs, self._now_ms)
         self.work = WorkPages(server, engine.services, jobs, config)
+        self.mirrors = MirrorPages(server, jobs)
         self.streams = Streams(server.reactor, config.console_max_streams, EXPECTED)
         self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"
         self._static = _static_files()
@@ -117,6 +120,8 @@ class Console:
             "/topologies": self.work.topologies_page,
             "/topology": self.work.topology_page,
             "/letters/<name>": self.work.letters_page,
+            "/mirrors": self.mirrors.mirrors_page,
+            "/mirror": self.mirrors.mirror_page,
             "/replays": self.work.replays_page,
             "/replay": self.work.replay_page,
             "/quotas": self.pages.quotas_page,
@@ -325,14 +330,15 @@ class Console:
         if fields.text("page") == "tail":
             last = (visit.request.getHeader(b"last-event-id") or b"").decode(errors="replace")
             return self._tail(self.messages.tail(fields, last or fields.text("last")))
-        if fields.text("page") not in ("topologies", "topology"):
+        if fields.text("page") not in ("topologies", "topology", *MIRROR_PAGES):
             self.pages.live(fields, 0)
 
         def tick(part: LivePart) -> Tick:
             return Tick(render_part(self.templates, part.template, part.model), part.points)
 
         def live(since_ms: int) -> Any:
-            read = self.work.live(fields, since_ms)
+            of_mirrors = fields.text("page") in MIRROR_PAGES
+            read = self.mirrors.live(fields, since_ms) if of_mirrors else self.work.live(fields, since_ms)
             return maybeDeferred(lambda: self.pages.live(fields, since_ms) if read is None else read).addCallback(tick)
 
         return live

@@ -78,6 +78,7 @@ def test_the_brokers_refusal_is_shown_and_logged(broker, visitor):
         ("reset-offsets", {"group": "nope", "to": "earliest"}, "has committed no offsets"),
         ("reset-offsets", {"group": HOSTILE, "to": "nowhere"}, "a group is moved to"),
         ("send-again", {}, "choose the letters"),
+        ("pause-mirror", {}, "name the mirror"),
         ("send-again", {"letters": "nope", "place": "0:0"}, "the broker refused it"),
     ],
 )
@@ -237,6 +238,35 @@ def test_topologies_that_run_are_shown_with_their_graph(visitor, client):
     assert visitor.get("/console/topology?id=")[0] == 200, "a document without names is shown as far as it goes"
     assert visitor.get("/console/topology?id=nope")[0] == 404
     publish(client, "__flakelog_topologies", dict.fromkeys(["a", *others]))  # other tests use the same broker
+
+
+def test_mirrors_are_shown_paused_and_resumed(visitor, client):
+    topics = [{"topic": "orders", "records": 30, "records_per_s": 5.0, "lag": 7, "errors": 1}]
+    document = {
+        "v": 1, "name": "eu", "from": "far:9092", "to": "near:9092", "state": "running", "expires_ms": 1 << 50,
+        "records": 30, "records_per_s": 5.0, "bytes_per_s": 500.0, "lag": 7, "errors": 1, "topics": topics,
+        "partitions": [{"topic": "orders", "partition": 0, "copied": 30, "end": 37, "lag": 7}],
+        "stopped": {"orders": HOSTILE}, "host": "h", "pid": 7, "run_id": "r",
+    }  # fmt: skip
+    odd = {"v": 1, "expires_ms": 1 << 50, "topics": [None, 5], "partitions": "x", "stopped": 3}
+    others = {"b": b"not json", "c": odd}
+    publish(client, "__flakelog_mirrors", {"a": document} | others)
+    text = visitor.get("/console/mirrors")[1]
+    assert "far:9092" in text and "5/s" in text
+    status, text = visitor.get("/console/mirror?name=eu&from=far:9092")
+    assert status == 200 and "orders-0" in text and "<script>alert" not in text and "Pause it" in text
+    assert visitor.get("/console/mirror?name=&from=")[0] == 200, "a document without names is shown as far as it goes"
+    assert visitor.get("/console/mirror?name=nope&from=far:9092")[0] == 404
+    status, text = visitor.do("pause-mirror", mirror="eu")
+    assert status == 200 and "Let the mirror eu copy nothing more" in text
+    assert visitor.confirm("pause-mirror", mirror="eu")[0] == 200
+    status, text = visitor.do("pause-mirror", mirror="eu")
+    assert status == 400 and "is paused already" in text
+    status, text = visitor.confirm("resume-mirror", mirror="eu")
+    assert status == 200 and "The mirror eu was resumed." in text
+    assert "is not paused" in visitor.do("resume-mirror", mirror="eu")[1]
+    assert "no mirror us copies into this cluster now" in visitor.confirm("pause-mirror", mirror="us")[1]
+    publish(client, "__flakelog_mirrors", dict.fromkeys(["a", *others]))
 
 
 @pytest.mark.soak
