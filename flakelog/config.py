@@ -8,6 +8,8 @@ from coordination.access import an_ensemble
 from flakelog.listeners import (
     EVERYWHERE,
     PROTOCOLS,
+    SASL_PLAINTEXT,
+    SASL_SSL,
     SSL,
     Listener,
     is_local,
@@ -49,8 +51,8 @@ class ServerConfig:
         "listeners",
         "PLAINTEXT://127.0.0.1:9092",
         "Where the broker listens: NAME://host:port, several with a comma between; port 0 takes a free one, no host "
-        "is every interface, empty turns the broker off. Kafka listens on every interface; there is no "
-        "authentication here, so that is to be asked for.",
+        "is every interface, empty turns the broker off. Kafka listens on every interface; here that is to be asked "
+        "for, because a listener of PLAINTEXT does not ask who a client is.",
         check=_parsed_by(parse_listeners),
     )
     advertised_listeners: str | None = setting(
@@ -251,7 +253,7 @@ class ServerConfig:
         if refused:
             raise InvalidSetting("listeners", self.listeners, refused)
         self._check_names([listener.name for listener in served])
-        if self.zookeeper_connect and served and self.inter_broker_listener in self.tls_listeners:
+        if self.zookeeper_connect and served and self.inter_broker_listener not in self.plain_listeners:
             wanted = "brokers reach each other in PLAINTEXT: name such a listener, in a network you trust"
             raise InvalidSetting("inter.broker.listener.name", self.inter_broker_listener, wanted)
         for listener in served:
@@ -297,7 +299,19 @@ class ServerConfig:
     def tls_listeners(self) -> list[str]:
         """The names of the opened listeners that speak TLS."""
         protocols = parse_protocols(self.listener_security_protocol_map)
-        return [listener.name for listener in self.broker_listeners if protocols[listener.name] == SSL]
+        return [listener.name for listener in self.broker_listeners if protocols[listener.name] in (SSL, SASL_SSL)]
+
+    @property
+    def sasl_listeners(self) -> list[str]:
+        """The names of the opened listeners that ask by SASL who a client is."""
+        protocols, asking = parse_protocols(self.listener_security_protocol_map), (SASL_PLAINTEXT, SASL_SSL)
+        return [listener.name for listener in self.broker_listeners if protocols[listener.name] in asking]
+
+    @property
+    def plain_listeners(self) -> list[str]:
+        """The names of the opened listeners that speak plain text and ask nothing."""
+        others = {*self.tls_listeners, *self.sasl_listeners}
+        return [listener.name for listener in self.broker_listeners if listener.name not in others]
 
     @property
     def advertised(self) -> Mapping[str, Listener]:
@@ -310,11 +324,11 @@ class ServerConfig:
         return [listener for listener in self.broker_listeners if not is_local(listener.host)]
 
     def unproved_listeners(self, tls: Mapping[str, TlsConfig]) -> list[str]:
-        """Return the names of the listeners that other machines may reach without a certificate of their own.
+        """Return the names of the listeners that other machines may reach without a user or certificate of their own.
 
         `tls` has the settings of the listeners that speak TLS.
         """
-        names = [listener.name for listener in self.open_listeners]
+        names = [listener.name for listener in self.open_listeners if listener.name not in self.sasl_listeners]
         return [name for name in names if name not in tls or tls[name].client_auth != REQUIRED]
 
     @property

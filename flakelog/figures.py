@@ -17,6 +17,7 @@ from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics, TopicFigures
 from broker.security.altered_tls import AlteredTls
+from broker.security.sasl.listeners import AuthenticationFigures
 from broker.services.context import BrokerServices
 from broker.services.group_lag import group_positions
 from broker.version import VERSION
@@ -74,6 +75,7 @@ def _broker(engine: Engine, now_ms: int, partitions_max: int) -> Iterator[Metric
     yield sample("flakelog_connections", engine.connections)
     yield sample("flakelog_connections_opened_total", metrics.connections_opened)
     yield from _tls(services.tls)
+    yield from _sasl(services.sasl.figures)
     yield from _throttled(metrics)
     yield sample("flakelog_delayed_requests", len(services.purgatory))
     sessions = services.fetch_sessions
@@ -108,6 +110,14 @@ def _tls(tls: AlteredTls) -> Iterator[Metric]:
     yield samples("flakelog_tls_handshakes_total", (((outcome,), number) for outcome, number in outcomes))
     expiries = (((name,), listener.expires_ms / 1_000) for name, listener in sorted(tls.listeners.items()))
     yield samples("flakelog_tls_certificate_expiry_seconds", expiries)
+
+
+def _sasl(figures: AuthenticationFigures) -> Iterator[Metric]:
+    """Yield the figures of SASL."""
+    outcomes = [("succeeded", figures.succeeded), ("failed", figures.failed)]
+    yield sample("flakelog_sasl_authentications", figures.open)
+    yield samples("flakelog_sasl_authentications_total", (((outcome,), number) for outcome, number in outcomes))
+    yield sample("flakelog_sasl_expired_connections_total", figures.expired)
 
 
 def _throttled(metrics: Metrics) -> Iterator[Metric]:

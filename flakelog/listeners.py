@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")
-PLAINTEXT, SSL = "PLAINTEXT", "SSL"
-SERVED = (PLAINTEXT, SSL)
+PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
+PROTOCOLS = (SASL_SSL, PLAINTEXT, SSL, SASL_PLAINTEXT)
 LISTENERS = "listeners"
 EVERYWHERE = ("", "0.0.0.0", "::")  # hosts to listen on that clients cannot connect to
 LISTEN_BACKLOG = 1_024  # of ids and HTTP; with Twisted's 50, a burst of clients fills the queue and has to wait 1 s
@@ -63,8 +62,6 @@ def refusal(listeners: Iterable[Listener], protocols: dict[str, str]) -> str | N
                 f"listener.security.protocol.map does not say what {listener.name} speaks; add {listener.name}:{SSL}, "
                 f"or {PLAINTEXT} on a network you trust"
             )
-        if protocol not in SERVED:
-            return f"{protocol} is not served; {SSL}://host:port is, and {PLAINTEXT} on a network you trust"
     return None
 
 

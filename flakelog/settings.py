@@ -16,7 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.security.tls_config import LISTENER_PREFIX, TlsConfig, tls_of
+from broker.security.listener_settings import split_name
+from broker.security.sasl.config import JAAS, SASL_SETTINGS, ListenerSasl, SaslConfig, of_one_mechanism, sasl_of
+from broker.security.tls_config import TLS_SETTINGS, TlsConfig, tls_of
 from broker.settings.config import BrokerConfig, ListenerLimits, default_name, is_secret
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
@@ -29,12 +31,11 @@ from spout.config import TopologyConfig
 from spout.multilang.config import StormConfig
 from spout.sink_config import SinkConfig
 
-CONFIGS = (ServerConfig, BrokerConfig, TlsConfig, GroupConfig, TransactionConfig, IdgenConfig)
+CONFIGS = (ServerConfig, BrokerConfig, TlsConfig, SaslConfig, GroupConfig, TransactionConfig, IdgenConfig)
 TOPOLOGY_CONFIGS = (TopologyConfig, SpoutConfig, SinkConfig, StormConfig)
 ENVIRONMENT_PREFIX = "FLAKELOG_"
 HIDDEN = "(hidden)"  # in place of a password
 LISTENERS = ServerConfig().listeners
-_TLS = {setting.name for setting in settings_of(TlsConfig)}
 HONOURED, IGNORED, REFUSED, UNKNOWN = "honoured", "ignored", "refused", "unknown"
 
 
@@ -98,12 +99,18 @@ def of_one_listener(name: str) -> tuple[str, Setting] | None:
 
     Returns None for any other name, and for settings that hold for all listeners.
     """
-    if not name.startswith(LISTENER_PREFIX):
+    parts = split_name(name)
+    if parts is None:
         return None
-    listener, _, own = name.removeprefix(LISTENER_PREFIX).partition(".")
-    setting = server_settings().get(own)
-    fits = setting is not None and (setting.field in ListenerLimits._fields or own in _TLS)
-    return (listener.upper(), setting._replace(name=name)) if setting is not None and fits else None
+    listener, own = parts
+    of_mechanism = of_one_mechanism(own)
+    setting = server_settings().get(own if of_mechanism is None else of_mechanism[1])
+    if setting is None:
+        return None
+    if of_mechanism is not None and setting.name == JAAS:
+        setting = setting._replace(check=None)  # that of the name without a listener refuses it
+    fits = setting.field in ListenerLimits._fields or own in TLS_SETTINGS | SASL_SETTINGS or of_mechanism is not None
+    return (listener, setting._replace(name=name)) if fits else None
 
 
 def names() -> list[str]:
@@ -384,14 +391,25 @@ class Settings:
         self.listener_limits = listener_limits(properties, self.server.listeners)
         self.listener_tls = {name: tls_of(name, properties) for name in self.server.tls_listeners}
         """The TLS settings of the listeners that speak it, by name."""
+        self.sasl = from_properties(SaslConfig, properties)
+        self.listener_sasl = listener_sasl(properties)
+        """The SASL settings of the listeners that ask who a client is, by name."""
         self.group = from_properties(GroupConfig, properties)
         self.transaction = from_properties(TransactionConfig, properties)
         self.idgen = from_properties(IdgenConfig, properties)
 
     def value_of(self, setting: Setting) -> object:
         """Return the value in force of one of `server_settings()`."""
-        configs: tuple[object, ...] = (self.server, self.broker, self.tls, self.group, self.transaction, self.idgen)
+        configs: tuple[object, ...] = (
+            self.server, self.broker, self.tls, self.sasl, self.group, self.transaction, self.idgen
+        )  # fmt: skip
         return next(getattr(config, setting.field) for config in configs if hasattr(config, setting.field))
+
+
+def listener_sasl(properties: Mapping[str, str]) -> dict[str, ListenerSasl]:
+    """Return the SASL settings of the listeners that ask who a client is, by name; raise InvalidSetting."""
+    server = from_properties(ServerConfig, properties)
+    return {name: sasl_of(name, properties, name in server.tls_listeners) for name in server.sasl_listeners}
 
 
 def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dict[str, ListenerLimits]:
@@ -410,7 +428,7 @@ def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dic
             if listener not in names:
                 wrong = f"there is no such listener; listeners has {', '.join(names) or 'none'}"
             if wrong is not None:
-                raise InvalidSetting(name, text, wrong)
+                raise InvalidSetting(name, masked(name, text), wrong)
             if setting.field in ListenerLimits._fields:
                 limits = by_listener.get(listener, ListenerLimits())
                 by_listener[listener] = limits._replace(**{setting.field: parse_setting(setting, text)})

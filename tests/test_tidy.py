@@ -66,6 +66,7 @@ SHELLS = {
     "idgen/client/blocking.py",
     "idgen/client/twisted.py",
     "idgen/snowflake.py",
+    "broker/net/close_log.py",
     "broker/net/coordination.py",
     "broker/net/peers.py",
     "broker/net/server.py",

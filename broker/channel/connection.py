@@ -11,6 +11,7 @@ from collections import deque
 
 from broker.log.validation.open_job import OpenJob
 from broker.security.principal_rules import ANONYMOUS
+from broker.security.sasl.authentication import Authentication
 from broker.waiting.purgatory import AnyDelayed
 from broker.wire.frame import Part
 from broker.wire.frame_decoder import FrameDecoder
@@ -36,10 +37,10 @@ class Connection:
     """
 
     __slots__ = (
-        "peer", "listener", "user", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason",
-        "active_ms",
+        "peer", "listener", "user", "authentication", "decoder", "frame", "slots", "out", "queued_bytes", "held",
+        "close_reason", "active_ms",
         "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "behind", "_sliced",
-        "_lacks_memory", "_lacks_ids", "was_paused", "opened", "_max_inflight", "_max_queued_bytes",
+        "_lacks_memory", "_lacks_ids", "_awaits_turn", "was_paused", "opened", "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,8 @@ class Connection:
         self.listener = listener
         self.user = ANONYMOUS
         """The user that the peer has proved to be; ANONYMOUS, as in Kafka, if it has proved nothing."""
+        self.authentication: Authentication | None = None
+        """How the peer proves its user, None if its listener does not ask."""
         self.decoder = FrameDecoder(max_frame_bytes)
         self.frame: memoryview | None = None
         """A request that came as one whole frame, with nothing before it in the decoder."""
@@ -78,6 +81,7 @@ class Connection:
         self._sliced = 0
         self._lacks_memory = False
         self._lacks_ids = False
+        self._awaits_turn = False
         self._max_inflight = max_inflight
         self._max_queued_bytes = max_queued_bytes
 
@@ -112,6 +116,7 @@ class Connection:
             and self.close_reason is None
             and not self._lacks_memory
             and not self._lacks_ids
+            and not self._awaits_turn
             and self.muted is None
             and not self._sliced
             and self.behind is None
@@ -145,6 +150,11 @@ class Connection:
         """Execute nothing until the staged requests are answered, because there are no ids for them yet."""
         self._lacks_ids = True
         self.readable = False
+
+    def wait_for_turn(self, waits: bool) -> None:
+        """Set whether the peer waits for others to authenticate before it may."""
+        self._awaits_turn = waits
+        self.update_readable()
 
     def mute(self, muted: AnyDelayed | None) -> None:
         """Execute nothing until `muted` is over; None ends the pause."""

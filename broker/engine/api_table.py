@@ -13,6 +13,9 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.wire import produce
 from broker.wire.codec import API_VERSIONS, Codec, codec_of
+from broker.wire.errors import ErrorCode, WireError
+from broker.wire.frame import RequestHeader
+from broker.wire.primitives import skip_tags
 
 Handler = Callable[[RequestContext, Now], Any]
 
@@ -48,6 +51,27 @@ class Api:
         Produce shows 0, because older librdkafka turns compression off if it does not.
         """
         return self.oldest if self.advertise_from is None else self.advertise_from
+
+    def serves(self, version: int) -> bool:
+        return self.oldest <= version <= self.newest
+
+    def not_served(self, version: int) -> str:
+        """Return why a request of this version is refused."""
+        return f"{self.name} v{version} is not served; v{self.oldest} to v{self.newest} are"
+
+    def unsupported_versions(self) -> dict[str, Any]:
+        """Return the answer, in v0, to ApiVersions of an unknown version: the versions that are served (KIP-511)."""
+        keys = [{"api_key": self.key, "min_version": self.oldest, "max_version": self.newest}]
+        return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}
+
+    def body(self, frame: memoryview, header: RequestHeader) -> int:
+        """Return where the body of a request begins. Raise WireError."""
+        if header.version < self.flexible:
+            return header.body
+        try:
+            return skip_tags(frame, header.body)
+        except IndexError:
+            raise WireError(f"the header of {self.name} v{header.version} ends before its tags") from None
 
     def _first(self, call: RequestContext, now: Now) -> Any:
         """Import the handler at the first request, and give it this request and all later ones."""

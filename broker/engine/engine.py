@@ -16,6 +16,7 @@ and calls `tick` at `next_deadline`. Nothing in this module blocks.
     BatchOpening    has threads check the records of large requests                 broker.produce.batch_opening
     ProduceCommit   writes the staged requests and answers them                     broker.produce.produce_commit
     Throttle        client quotas                                                   broker.engine.throttle
+    Authenticator   requests of clients that have not proved who they are           broker.engine.authenticator
 
 Turns are fair: see `execute`. A handler puts an error into its answer. A WireError or ApiError that leaves the handler
 closes the connection, with the error as its reason (`take_closes`). Any other exception is a fault of the broker's own:
@@ -29,6 +30,7 @@ from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
 from broker.channel.turn_queue import BACKLOG_WAITS
 from broker.engine.api_table import APIS, Api, advertised_to_brokers, advertised_to_clients
+from broker.engine.authenticator import Authenticator
 from broker.engine.request_handler import RequestHandler
 from broker.engine.throttle import Throttle
 from broker.log.io_jobs import METADATA_JOBS, ReadJob
@@ -89,7 +91,10 @@ class Engine:
         self._produce_commit = ProduceCommit(services, self.channel)
         self._opening = BatchOpening(services, self.channel, self._produce_commit, self._pending)
         commit, opening = self._produce_commit, self._opening
-        self._requests = RequestHandler(services, apis, self.channel, self._throttle, commit, opening)
+        self._authenticator = Authenticator(services, self.channel, apis)
+        self._requests = RequestHandler(
+            services, apis, self.channel, self._throttle, commit, opening, self._authenticator
+        )
 
     # --- connections ---------------------------------------------------------------------------------------------
 
@@ -99,7 +104,15 @@ class Engine:
         is_of_client = listener != self.services.protected_listener
         if self.services.quotas is not None and conn.close_reason is None and is_of_client:
             self._throttle.count_connection(conn, self.services.quotas, now)
+        if conn.close_reason is None:
+            self._authenticator.opened(conn, now)
         return conn
+
+    def secured(self, conn: Connection, user: str | None, now: Now) -> None:
+        """Note that a connection speaks TLS from now on, and the user of its client's certificate, if it showed one."""
+        if user is not None:
+            conn.user = user
+        self._authenticator.secured(conn, now)
 
     def accept_pause_ms(self, listener: str, now: Now) -> int:
         """Return how long the shell shall accept no connection there because they come too fast; 0 nearly always."""
@@ -143,6 +156,7 @@ class Engine:
         """Forget a closed connection, its requests and its answers."""
         self._connections.closed(conn)
         self._queue.closed(conn)
+        self._authenticator.closed(conn)
         if self._slices:
             self._slices.closed(conn)
         if conn.muted is not None:
@@ -166,6 +180,7 @@ class Engine:
             self.services.purgatory.next_deadline_ms(),
             self.services.coordinators.next_deadline_ms(),
             self._connections.next_deadline_ms(),
+            self._authenticator.next_deadline_ms(),
             self.channel.memory.next_deadline_ms(now.ms),
         )
         deadline = self.services.logs.next_deadline_ms(now.ms)
@@ -191,6 +206,7 @@ class Engine:
             self.services.touch(log, now)
         adopt_late_logs(self.services, now)
         self._connections.close_idle(now)
+        self._authenticator.close_late(now)
         for conn in self.channel.memory.take_stuck(now.ms):
             ms = self.channel.memory.period_ms
             reason = f"the rest of its request did not come within {ms} ms (flakelog.queued.request.ms)"

@@ -8,6 +8,7 @@ from typing import Any
 from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
 from broker.engine.api_table import INTER_BROKER, PRODUCE, SERVED_UNINFORMED, Api
+from broker.engine.authenticator import Authenticator
 from broker.engine.throttle import Throttle
 from broker.metadata.image import IMAGE_CAME
 from broker.produce.batch_opening import BatchOpening
@@ -21,11 +22,11 @@ from broker.steps import Steps, at_once, rest_of
 from broker.waiting.purgatory import Delayed
 from broker.wire import fetch, list_offsets
 from broker.wire.codec import API_VERSIONS
-from broker.wire.errors import ApiError, ErrorCode, WireError
+from broker.wire.errors import ApiError, WireError
 from broker.wire.fetch_template import FetchTemplates
 from broker.wire.frame import RequestHeader, read_request_header
 from broker.wire.list_offsets_template import ListOffsetsTemplates
-from broker.wire.primitives import Buffer, skip_tags
+from broker.wire.primitives import Buffer
 from broker.wire.produce_template import ProduceTemplates
 from broker.wire.request_limits import RequestLimits
 from broker.wire.templates import Opened, Template, Templates, TemplateStore
@@ -51,6 +52,7 @@ class RequestHandler:
         throttle: Throttle,
         produce_commit: ProduceCommit,
         opening: BatchOpening,
+        authenticator: Authenticator,
     ) -> None:
         self._services = services
         self._apis = apis
@@ -61,6 +63,7 @@ class RequestHandler:
         """The part in a cluster that does not know the cluster yet; None once it does."""
         self._commit = produce_commit
         self._opening = opening
+        self._authenticator = authenticator
         config = services.config
         self._limits = RequestLimits(
             config.max_cold_request_bytes, config.max_request_items, config.max_request_partitions
@@ -79,6 +82,8 @@ class RequestHandler:
     def handle(self, conn: Connection, frame: memoryview, opened: Opened | None = None) -> None:
         """Execute one request; an error closes its connection. `opened` is what a template has read of it."""
         try:
+            if conn.authentication is not None and not self._authenticator.admits(conn, frame):
+                return
             if opened is None and len(frame) > 1 and (templates := self._templates.get(frame[1])) is not None:
                 opened = templates.open(frame)
             if opened is not None:
@@ -260,19 +265,14 @@ class RequestHandler:
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
         api = self._apis.get(key)
-        if api is None or not api.oldest <= version <= api.newest:
+        if api is None or not api.serves(version):
             if api is not None and key == API_VERSIONS:
                 self._unsupported(conn, api, correlation_id)
                 return None
             api = self._of_brokers(conn, key, version)
         if self._uninformed is not None and self._awaits_image(conn, frame, key):
             return None
-        position = header.body
-        if version >= api.flexible:
-            try:
-                position = skip_tags(frame, position)
-            except IndexError:
-                raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
+        position = api.body(frame, header)
         if len(frame) > BYTES_AT_ONCE and (api.codec.is_cold or (key != PRODUCE and len(frame) > READ_BYTES_AT_ONCE)):
             kept = memoryview(bytearray(frame))  # because the frame is invalid after the turn
             steps = self._decode_in_steps(conn, kept, api, header, position)
@@ -317,12 +317,12 @@ class RequestHandler:
     def _of_brokers(self, conn: Connection, key: int, version: int) -> Api:
         """Return the row of a request that only other brokers may send, on their listener. Raise WireError."""
         api = INTER_BROKER.get(key) if conn.listener == self._services.inter_broker_listener else None
-        if api is not None and api.oldest <= version <= api.newest:
+        if api is not None and api.serves(version):
             return api
         api = self._apis.get(key)
         if api is None:
             raise WireError(f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol")
-        raise WireError(f"{api.name} v{version} is not served; v{api.oldest} to v{api.newest} are")
+        raise WireError(api.not_served(version))
 
     def _context(
         self, conn: Connection, version: int, client_id: str | None, request: Any, original: Any, tags: Any
@@ -335,9 +335,7 @@ class RequestHandler:
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
         """Answer an unknown version of ApiVersions in v0, with the versions that are served (KIP-511)."""
-        keys = [{"api_key": api.key, "min_version": api.oldest, "max_version": api.newest}]
-        response = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}
-        self._channel.reply(conn, api.codec, 0, correlation_id, response, None)
+        self._channel.reply(conn, api.codec, 0, correlation_id, api.unsupported_versions(), None)
 
     def _try_again(self, conn: Connection, frame: memoryview, retry_wall_ms: int) -> None:
         """Keep a request that had no effect, and execute it again later; its connection is not read meanwhile."""

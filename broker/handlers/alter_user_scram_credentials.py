@@ -2,7 +2,7 @@
 
 Behaviour: sets and deletes credentials; a request may name each user once (KIP-554). The broker stores only the data
 that a server needs to check a password (RFC 5802), never the salted password in the request. All entries that are not
-refused are stored in one commit. Only listeners that ask for credentials use them, as on any broker of Kafka.
+refused are stored in one commit. Listeners that have the mechanism use them at once.
 """
 
 import hashlib

@@ -43,8 +43,9 @@ def _entries(call: RequestContext, kind: int, name: str) -> list[ConfigEntry]:
         if not name:
             return default_entries(sources.altered_for_all)
         check_broker(services, name, " or empty string")
-        own = services.config, services.tls.config, services.group_config, services.transaction_config
-        return broker_entries((*own, *services.fixed_configs), sources)
+        own = services.config, services.tls.config, services.sasl.config
+        configs = *own, services.group_config, services.transaction_config, *services.fixed_configs
+        return broker_entries(configs, sources)
     if kind == ResourceType.GROUP and name:
         return []
     if kind in (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):

@@ -1,6 +1,7 @@
 """SaslAuthenticate, v0 to v2.
 
-Behaviour: answers ILLEGAL_SASL_STATE, as Kafka does on a PLAINTEXT listener, which authenticates no client.
+Behaviour: answers ILLEGAL_SASL_STATE, as Kafka does on a PLAINTEXT listener, which authenticates no client, and to a
+client that is authenticated (broker.engine.authenticator answers all others).
 """
 
 from typing import Any
@@ -10,6 +11,9 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
+AUTHENTICATED = "SaslAuthenticate request received after successful authentication"
+
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "error_message": NO_SASL, "auth_bytes": b""}
+    message = AUTHENTICATED if call.listener in call.services.sasl else NO_SASL
+    return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "error_message": message, "auth_bytes": b""}

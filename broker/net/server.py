@@ -27,13 +27,13 @@ from broker.log.io_jobs import METADATA_JOBS, ReadJob, SyncJournal
 from broker.log.storage.os_storage import read_into_memory
 from broker.log.sync_scheduler import IoJob
 from broker.log.validation.open_job import OpenJob
+from broker.net.close_log import CloseLog
 from broker.net.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, LocalPort, NullProtocol, ReceiveBuffer
 from broker.net.worker_thread import WorkerThread
 from broker.now import Now
 from broker.settings.config import BrokerConfig
 from broker.wire.frame import FileRegion
 from idgen.clock import IdClock
-from idgen.peer_log import PeerLog
 
 if TYPE_CHECKING:  # a plain server alone imports none
     from broker.membership.calls import AnyCall
@@ -53,9 +53,7 @@ Log = Callable[[str], None]
 
 
 class BrokerServer:
-    """A listening engine. `log` takes why the engine closes connections: one line for each address and minute, with a
-    count of the others. Connections over a limit of connections have their own line.
-    """
+    """A listening engine. `log` takes why the engine closes connections (broker.net.close_log)."""
 
     _engine: Engine
 
@@ -72,11 +70,7 @@ class BrokerServer:
         self._ended: set[KafkaTransport] = set()
         """Transports whose peers send nothing more, while their requests are executed."""
         self._ports: list[KafkaPort] = []
-        self._refused: set[Connection] = set()
-        """Connections over a limit of connections, until they are closed."""
-        self._refusals = PeerLog(reactor, lambda: self.now().ms, log)
-        self._closed = PeerLog(reactor, lambda: self.now().ms, log)
-        """The log of all other connections that are closed, so that refusals do not hide their lines."""
+        self._close_log = CloseLog(reactor, lambda: self.now().ms, log)
         self._timer: Any = None
         self._timer_ms = 0
         self._flush_now: Now | None = None  # set during a flush
@@ -162,8 +156,7 @@ class BrokerServer:
             self._timer = None
             if self._tls is not None:
                 self._tls.stop()
-            self._refusals.stop()
-            self._closed.stop()
+            self._close_log.stop()
             return DeferredList([*self._syncs, *self._reads], consumeErrors=True)
 
         def end(_: Any) -> None:
@@ -183,12 +176,18 @@ class BrokerServer:
         conn = self._engine.opened(peer, now, listener)
         self._transports[conn] = transport
         if conn.close_reason is not None:
-            self._refused.add(conn)
-            self._reactor.callLater(0, lambda: self._flush(self.now()))
+            self._close_log.refused(conn)
+        if not conn.wants_data:
+            self._reactor.callLater(0, self.turn)
         for port in self._ports:
             self._pause(port, now)
         self._arm(now)  # a peer that never sends anything is closed in time
         return conn
+
+    def secured(self, conn: Connection, user: str | None) -> None:
+        """Note that a TLS handshake has succeeded, and the user of the peer's certificate, None if it showed none."""
+        self._engine.secured(conn, user, self.now())
+        self._reactor.callLater(0, self.turn)
 
     def _pause(self, port: KafkaPort, now: Now) -> None:
         """Stop accepting on a port for a while if connections come too fast."""
@@ -209,11 +208,11 @@ class BrokerServer:
 
     def closed_at_once(self, host: str, port: int) -> None:
         """Log a connection that was closed when it came, because no descriptor is left."""
-        self._refusals.note(host, f"connection of {host_port(host, port)} closed: {NO_DESCRIPTOR}")
+        self._close_log.note_refusal(host, f"connection of {host_port(host, port)} closed: {NO_DESCRIPTOR}")
 
     def cannot_accept(self, port: KafkaPort, error: str) -> None:
         """Log that a port cannot accept, and let it rest, because a listening socket stays readable."""
-        self._refusals.note(port.listener, f"a connection to {port.listener} waits: accept fails with {error}")
+        self._close_log.note_refusal(port.listener, f"a connection to {port.listener} waits: accept fails with {error}")
         if port not in self._accepting_later:
             self._accepting_later.add(port)
             port.stopReading()
@@ -253,11 +252,7 @@ class BrokerServer:
 
     def _note(self, conn: Connection, reason: str) -> None:
         """Log why a connection is closed."""
-        line = f"connection of {conn.peer} closed: {reason}"
-        if self._engine.logs_each_close:
-            self._log(line)
-        else:
-            (self._refusals if conn in self._refused else self._closed).note(conn.address, line)
+        self._close_log.note(conn, reason, has_own_line=self._engine.logs_each_close)
 
     def read_ahead(self, region: FileRegion, done: Callable[[], None]) -> None:
         """Have a worker thread read a region of a file that is not cached, then call `done`."""
@@ -293,13 +288,13 @@ class BrokerServer:
 
     def disconnected(self, conn: Connection) -> None:
         transport = self._transports.pop(conn, None)
-        self._refused.discard(conn)
+        self._close_log.forget(conn)
         if transport is not None:
             self._paused.discard(transport)
             self._ended.discard(transport)
         self._engine.closed(conn)
         if (self._paused or self._engine.has_work) and not self._stopping:  # another connection may have waited for it
-            self._reactor.callLater(0, lambda: self._flush(self.now()))
+            self._reactor.callLater(0, self.turn)
 
     # --- work of the engine -----------------------------------------------------------------------------------
 

@@ -146,8 +146,7 @@ class TlsTransport(KafkaTransport):
         except ssl.SSLError as error:
             self._turns.failed_at(self, _reason(error))
             return
-        if user is not None:
-            self.conn.user = user
+        self._broker.secured(self.conn, user)
         self._shakes_hands = False
         self.stopWriting()
         self._turns.succeeded_at(self)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from broker.security.handshakes import HandshakeFigures
-from broker.security.tls_config import TlsConfig, errors_as_given, tls_of
+from broker.security.listener_settings import errors_as_given
+from broker.security.tls_config import TLS_SETTINGS, TlsConfig, tls_of
 from idgen.settings import InvalidSetting, from_properties
 
 
@@ -51,7 +52,7 @@ class AlteredTls:
         for name, listener in self.listeners.items():
             config = tls_of(name, properties)
             if config != listener.config:
-                with errors_as_given(name, properties):
+                with errors_as_given(name, properties, TLS_SETTINGS):
                     listener.check(config)
 
     def use(self, altered: Mapping[str, str]) -> None:
@@ -66,7 +67,7 @@ class AlteredTls:
             try:
                 config = tls_of(name, properties)
                 if config != listener.config:
-                    with errors_as_given(name, properties):
+                    with errors_as_given(name, properties, TLS_SETTINGS):
                         listener.use(config)
             except InvalidSetting as error:
                 self._report(f"listener {name} keeps its TLS settings: {error}")

@@ -3,15 +3,14 @@
 `listener.name.NAME.ssl.x` sets one for the listener NAME, and `ssl.x` for all others.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker.security.cipher_suites import SERVED, Offer, offer
+from broker.security.listener_settings import errors_as_given, properties_of_listener
 from broker.security.principal_rules import Rule, parse_rules
 from idgen.settings import Check, InvalidSetting, check_settings, from_properties, one_of, setting, settings_of
 
-LISTENER_PREFIX = "listener.name."
 PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
 STORE_TYPES = (PEM, PKCS12, JKS)
 NONE, REQUESTED, REQUIRED = "none", "requested", "required"
@@ -133,33 +132,10 @@ class TlsConfig:
         return tuple(file for file in (self.ssl_keystore_location, self.ssl_truststore_location) if file is not None)
 
 
-def names_of_listener(listener: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the listener's own names of TLS settings that are given, listener.name.x.ssl.y, by those for all, ssl.y.
-    """
-    names = {}
-    for name in properties:
-        if name.startswith(LISTENER_PREFIX):
-            of, _, own = name.removeprefix(LISTENER_PREFIX).partition(".")
-            if of.upper() == listener and own in _NAMES:
-                names[own] = name
-    return names
-
-
 def tls_of(listener: str, properties: Mapping[str, str]) -> TlsConfig:
     """Return the TLS settings of a listener: its own go before those of all. Raise InvalidSetting."""
-    own = names_of_listener(listener, properties)
-    with errors_as_given(listener, properties):
-        return from_properties(TlsConfig, {**properties, **{name: properties[its] for name, its in own.items()}})
+    with errors_as_given(listener, properties, TLS_SETTINGS):
+        return from_properties(TlsConfig, properties_of_listener(listener, properties, TLS_SETTINGS))
 
 
-@contextmanager
-def errors_as_given(listener: str, properties: Mapping[str, str]) -> Iterator[None]:
-    """Let an InvalidSetting name the setting as it was given: under the listener's own name, or that for all."""
-    try:
-        yield
-    except InvalidSetting as error:
-        own = names_of_listener(listener, properties)
-        raise InvalidSetting(own.get(error.name, error.name), error.value, error.wanted) from None
-
-
-_NAMES = {setting.name for setting in settings_of(TlsConfig)}
+TLS_SETTINGS = frozenset(setting.name for setting in settings_of(TlsConfig))

@@ -28,6 +28,7 @@ from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
 from broker.security.altered_tls import AlteredTls
+from broker.security.sasl.listeners import SaslListeners
 from broker.services.coordinators import Coordinators
 from broker.services.fetch_sessions import FetchSessions
 from broker.services.image_consequences import follow_alone, follow_metadata, follow_stored
@@ -80,6 +81,8 @@ class BrokerServices:
     """The properties this process was started with."""
     tls: AlteredTls = field(default_factory=lambda: AlteredTls({}, {}, lambda _: None))
     """The TLS settings, under those that are altered at run time."""
+    sasl: SaslListeners = field(default_factory=SaslListeners.none)
+    """The listeners that ask who a client is, and their settings."""
     fixed_configs: Sequence[object] = ()
     """Further configurations, beside broker, groups and transactions, whose settings clients may read."""
     node: Node = field(init=False)
@@ -140,6 +143,7 @@ class BrokerServices:
             self.metadata, self.changes = self.hosted, self.hosting
         else:
             self._join(self.member)
+        self.sasl.credentials = lambda: self.metadata.credentials
         self.configure()
         self.fetch_sessions = FetchSessions(
             self.config.max_incremental_fetch_session_cache_slots,
@@ -195,6 +199,7 @@ class BrokerServices:
             altered |= self.metadata.broker_properties.get(name, {})
         self.config = config = with_properties(config, altered)
         self.tls.use(altered)
+        self.sasl.use(altered)
         self.record_limits = limits_of(config)
         self.logs.use(config)
 
@@ -202,6 +207,7 @@ class BrokerServices:
         """Raise InvalidSetting unless the settings this process was started with can be altered so."""
         with_properties(self._started_with, properties)
         self.tls.check(properties)
+        self.sasl.check(properties)
 
     # --- quotas --------------------------------------------------------------------------------------------------
 

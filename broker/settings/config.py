@@ -741,6 +741,33 @@ class BrokerConfig:
         check=at_least(1),
         unit="ms",
     )
+    authentications_max: int = setting(
+        "flakelog.authentications.max",
+        1_000,
+        "Clients that authenticate by SASL at once. The others wait, so that a storm of them takes little memory.",
+        check=at_least(1),
+    )
+    authentications_max_per_address: int = setting(
+        "flakelog.authentications.max.per.address",
+        100,
+        "Clients of one address that authenticate at once, so that no address holds up the others.",
+        check=at_least(1),
+    )
+    authentication_timeout_ms: int = setting(
+        "flakelog.authentication.timeout.ms",
+        10_000,
+        "A connection whose client has not authenticated by then is closed.",
+        check=at_least(1),
+        unit="ms",
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        "connection.failed.authentication.delay.ms",
+        100,
+        "How long a client waits for the answer that its authentication has failed, so that it cannot try many "
+        "passwords. No other client waits.",
+        check=at_least(0),
+        unit="ms",
+    )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", 600_000, "A connection silent for so long is closed.", check=at_least(1), unit="ms"
     )
@@ -964,6 +991,10 @@ class BrokerConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.connection_failed_authentication_delay_ms >= self.connections_max_idle_ms:  # as in Kafka
+            why = f"must be below connections.max.idle.ms, which is {self.connections_max_idle_ms}"
+            delay = str(self.connection_failed_authentication_delay_ms)
+            raise InvalidSetting("connection.failed.authentication.delay.ms", delay, why)
         if self.replica_fetch_wait_max_ms > self.replica_lag_time_max_ms:
             # As in Kafka: a follower that is idle would leave the ISR between two requests.
             why = f"must not be above replica.lag.time.max.ms, which is {self.replica_lag_time_max_ms}"

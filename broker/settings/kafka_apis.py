@@ -87,7 +87,7 @@ KAFKA_APIS: dict[int, tuple[str, int, int]] = {
     92: ("DeleteShareGroupOffsets", 0, 0),
 }
 
-_AUTHENTICATION = "no listener asks who a client is"
+_AUTHENTICATION = "delegation tokens are not served"
 _QUORUM = "controllers are not a Raft quorum: any broker may become the controller"
 _SHARE = "share groups (KIP-932) are not served"
 
@@ -161,8 +161,15 @@ DIFFERENCES = (
     ),
     (
         "Listeners",
-        "PLAINTEXT and SSL, and on this machine only unless `listeners` says more; there is no SASL. Brokers reach "
-        "each other in PLAINTEXT.",
+        "PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL, and on this machine only unless `listeners` says more. Brokers "
+        "reach each other in PLAINTEXT.",
+    ),
+    (
+        "SASL",
+        "PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. GSSAPI, Kafka's default, and OAUTHBEARER are refused by name, as are "
+        "delegation tokens. An unknown user of SCRAM gets a salt and is refused at its proof, as a wrong password is; "
+        "Kafka refuses it at its first message. SCRAM needs no JAAS text. A client has "
+        "`flakelog.authentication.timeout.ms` to authenticate.",
     ),
     (
         "TLS",
@@ -172,10 +179,9 @@ DIFFERENCES = (
     ),
     (
         "Access rules and quotas",
-        "There is no authorizer, as in Kafka without one: access rules are answered with SECURITY_DISABLED. SCRAM "
-        "credentials can be set and are shown, and hold nobody back. Quotas hold as in Kafka; everybody is the user "
-        "ANONYMOUS, and request_percentage is of the one thread there is. Of a Fetch the records count, without what "
-        "is around them; a batch larger than all windows let through is sent once nothing else was, and its time "
+        "There is no authorizer, as in Kafka without one: access rules are answered with SECURITY_DISABLED. Quotas "
+        "hold as in Kafka; request_percentage is of the one thread there is. Of a Fetch the records count, without "
+        "what is around them; a batch larger than all windows let through is sent once nothing else was, and its time "
         "waited for, where Kafka never sends it.",
     ),
     ("Groups", "The classic protocol; clients that prefer group.protocol=consumer must say classic."),

@@ -488,20 +488,61 @@ _BROKER_ROWS = [
         """
         connection.failed.authentication.delay.ms int 100
         connections.max.reauth.ms long 0
+        sasl.enabled.mechanisms list GSSAPI
+        sasl.jaas.config password -
+        sasl.server.max.receive.size int 524288
+        """,
+        HONOURED,
+        "",
+    ),
+    *_rows(
+        """
+        delegation.token.secret.key password -
+        """,
+        REFUSED,
+        "delegation tokens are not served; leave it out, and give programs users of their own",
+        ("",),
+    ),
+    *_rows(
+        """
         delegation.token.expiry.check.interval.ms long 3600000
         delegation.token.expiry.time.ms long 86400000
         delegation.token.max.lifetime.ms long 604800000
-        delegation.token.secret.key password -
+        """,
+        IGNORED,
+        "there are no delegation tokens",
+    ),
+    *_rows(
+        """
         principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
-        sasl.client.callback.handler.class class -
-        sasl.enabled.mechanisms list GSSAPI
-        sasl.jaas.config password -
+        """,
+        REFUSED,
+        "a class in Java cannot be asked, so that users would have other names; leave it out",
+        ("", "org.apache.kafka.common.security.authenticator.defaultkafkaprincipalbuilder"),
+    ),
+    *_rows(
+        """
+        sasl.server.callback.handler.class class -
+        """,
+        REFUSED,
+        "a class in Java cannot be asked, so that it would check no password; leave it out",
+        ("",),
+    ),
+    *_rows(
+        """
         sasl.kerberos.kinit.cmd string /usr/bin/kinit
         sasl.kerberos.min.time.before.relogin long 60000
         sasl.kerberos.principal.to.local.rules list DEFAULT
         sasl.kerberos.service.name string -
         sasl.kerberos.ticket.renew.jitter double 0.05
         sasl.kerberos.ticket.renew.window.factor double 0.8
+        """,
+        IGNORED,
+        "GSSAPI (Kerberos) is not served, and refused as a mechanism",
+    ),
+    *_rows(
+        """
+        sasl.client.callback.handler.class class -
         sasl.login.callback.handler.class class -
         sasl.login.class class -
         sasl.login.connect.timeout.ms int -
@@ -514,6 +555,12 @@ _BROKER_ROWS = [
         sasl.login.retry.backoff.ms long 100
         sasl.mechanism.controller.protocol string GSSAPI
         sasl.mechanism.inter.broker.protocol string GSSAPI
+        """,
+        IGNORED,
+        "a broker logs in by it to other brokers, and brokers reach each other in PLAINTEXT",
+    ),
+    *_rows(
+        """
         sasl.oauthbearer.assertion.algorithm string RS256
         sasl.oauthbearer.assertion.claim.aud string -
         sasl.oauthbearer.assertion.claim.exp.seconds int 300
@@ -540,11 +587,9 @@ _BROKER_ROWS = [
         sasl.oauthbearer.scope.claim.name string scope
         sasl.oauthbearer.sub.claim.name string sub
         sasl.oauthbearer.token.endpoint.url string -
-        sasl.server.callback.handler.class class -
-        sasl.server.max.receive.size int 524288
         """,
         IGNORED,
-        "no listener asks who a client is: one of SASL_PLAINTEXT or SASL_SSL is refused",
+        "OAUTHBEARER is not served, and refused as a mechanism",
     ),
     *_rows(
         """

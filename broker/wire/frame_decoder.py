@@ -42,11 +42,13 @@ class FrameDecoder:
     """
 
     __slots__ = (
-        "partial", "_max_frame_bytes", "_view", "_at", "_owned", "_head", "_size", "_filled", "_frames_begun", "_end",
+        "partial", "_max_frame_bytes", "_limit", "_view", "_at", "_owned", "_head", "_size", "_filled", "_frames_begun",
+        "_end",
     )  # fmt: skip
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._limit = "socket.request.max.bytes"
         self._view = _NOTHING
         self._at = 0
         self._owned = True
@@ -84,6 +86,10 @@ class FrameDecoder:
     def received_bytes(self) -> int:
         """Return the received bytes of an incomplete frame."""
         return self._filled if self.partial is not None else 0
+
+    def limit(self, max_frame_bytes: int, setting: str) -> None:
+        """Refuse frames above `max_frame_bytes`, which is the value of `setting`, from the next one on."""
+        self._max_frame_bytes, self._limit = max_frame_bytes, setting
 
     def shrink(self) -> None:
         """Free the space of an incomplete frame's buffer, because its connection is not read now."""
@@ -273,4 +279,4 @@ class FrameDecoder:
         stranger = _STRANGERS.get(first)
         if stranger:
             return f"its first bytes are {stranger}"
-        return f"a frame of {size} bytes is announced, socket.request.max.bytes is {self._max_frame_bytes}"
+        return f"a frame of {size} bytes is announced, {self._limit} is {self._max_frame_bytes}"

@@ -15,6 +15,7 @@ from flakelog.settings import (
     UNKNOWN,
     Verdict,
     listener_limits,
+    listener_sasl,
     masked,
     of_one_listener,
     server_settings,
@@ -89,6 +90,7 @@ def _errors(texts: Mapping[str, str], listeners_refused: bool) -> Iterator[Inval
             listeners_refused = listeners_refused or error.name == "listeners"
     if not listeners_refused:
         yield from _errors_of(lambda given: listener_limits(given, given.get("listeners")), texts)
+        yield from _errors_of(listener_sasl, texts)
 
 
 def _errors_of(make: Callable[[Mapping[str, str]], object], texts: Mapping[str, str]) -> Iterator[InvalidSetting]:

@@ -11,7 +11,8 @@ from broker.log.storage.os_storage import OsStorage
 from broker.metadata.image import RegisteredBroker
 from broker.metadata.local_metadata import FileMetadataStore, LocalMetadata
 from broker.net.server import BrokerServer
-from broker.security.tls_config import errors_as_given
+from broker.security.listener_settings import errors_as_given
+from broker.security.tls_config import TLS_SETTINGS
 from broker.services.lower_replication import lowered_default
 from broker.settings.config import BrokerConfig
 from coordination.socket_folder import SocketFolder
@@ -90,9 +91,9 @@ def bind_broker(
 
 
 def _first_plain(addresses: dict[str, str], settings: Settings) -> OwnPlace | None:
-    """Return the place of the first listener that speaks plain text, None if all speak TLS."""
+    """Return the place of the first listener that speaks plain text and asks nothing, None without any."""
     for number, listener in enumerate(settings.server.broker_listeners):
-        if listener.name not in settings.listener_tls:
+        if listener.name in settings.server.plain_listeners:
             (bound,) = parse_addresses(addresses[f"broker.{listener.name}" if number else "broker"])
             loopback = "::1" if ":" in bound.host else "127.0.0.1"
             return OwnPlace(loopback if bound.host in EVERYWHERE else bound.host, bound.port)
@@ -114,7 +115,7 @@ def _tls_of(listener: str, settings: Settings, report: Report) -> "ListenerTls":
     from broker.net.tls import ListenerTls, exposed_files
 
     config = settings.listener_tls[listener]
-    with errors_as_given(listener, settings.properties):
+    with errors_as_given(listener, settings.properties, TLS_SETTINGS):
         made = ListenerTls(listener, config, report)
     for file in exposed_files(config):
         report(f"other users of this machine can read {file}, which has the private key of {listener}: chmod 600 it")

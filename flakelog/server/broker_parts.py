@@ -19,6 +19,7 @@ from flakelog.console.own_place import OwnPlace
 from flakelog.machine import file_limit, partition_files
 from flakelog.server.bound_broker import BoundBroker
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
+from flakelog.server.sasl_parts import sasl_listeners
 from flakelog.settings import Settings
 from idgen.settings import InvalidSetting
 
@@ -83,6 +84,7 @@ def open_broker(
         report,
         group_config=settings.group,
         tls=_altered_tls(bound.tls, settings, report),
+        sasl=sasl_listeners(settings, storage, report),
         **({} if cluster is None else cluster.fields_of_services()),
     )
     services.transaction_config = settings.transaction

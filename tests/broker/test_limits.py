@@ -32,6 +32,12 @@ EVERY_ERROR = "test_every_error.py::test_an_error_is_answered_in_every_version_t
 REACHED = {
     "connections.max.idle.ms": "engine/test_engine.py::test_half_a_frame_and_silence_ends_by_the_idle_timeout",
     "fetch.max.bytes": "handlers/test_fetch.py::test_and_the_brokers",
+    "flakelog.authentications.max": (
+        "engine/test_authenticator.py::test_so_many_log_in_at_once_and_the_others_wait_for_them"
+    ),
+    "flakelog.authentications.max.per.address": (
+        "engine/test_authenticator.py::test_a_closed_connection_lets_another_begin"
+    ),
     "flakelog.auto.create.topics.max": "handlers/test_many_topics.py::test_how_many_a_request_makes_is_a_setting",
     "flakelog.fetch.session.partitions.max": (
         "services/test_fetch_session.py::test_the_partitions_of_all_sessions_are_limited"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.security.sasl.config import SaslConfig
 from broker.security.tls_config import TlsConfig
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.settings.group_config import GroupConfig
@@ -20,7 +21,7 @@ from broker.settings.transaction_config import TransactionConfig
 from flakelog.config import ServerConfig
 from idgen.settings import InvalidSetting, settings_of
 
-CONFIGS = ServerConfig, BrokerConfig, TlsConfig, GroupConfig, TransactionConfig
+CONFIGS = ServerConfig, BrokerConfig, TlsConfig, SaslConfig, GroupConfig, TransactionConfig
 SERVER_NAMES = {each.name for config in CONFIGS for each in settings_of(config)}
 TOPIC_NAMES = {each.name for each in settings_of(TopicConfig)}
 OTHER_NAMES = {other for others in SYNONYMS.values() for other, _ in others}
@@ -65,7 +66,9 @@ def test_a_name_is_in_the_table_once():
         ("ssl.keystore.location", HONOURED),
         ("listener.name.internal.ssl.keystore.location", HONOURED),
         ("ssl.protocol", IGNORED),
-        ("listener.name.internal.plain.sasl.jaas.config", IGNORED),
+        ("listener.name.internal.plain.sasl.jaas.config", HONOURED),
+        ("sasl.mechanism.inter.broker.protocol", IGNORED),
+        ("delegation.token.secret.key", REFUSED),
         ("confluent.license.topic", IGNORED),
         ("authorizer.class.name", REFUSED),
         ("host.name", REFUSED),

@@ -110,7 +110,7 @@ WRONG = [
     ("id workers --directory TMP", 1, "no worker numbers are kept in"),
     # --- servers, topologies, replays, loads
     ("server --set num.partition=4", 2, "did you mean num.partitions"),
-    ("server --set listeners=SASL_SSL://:9093", 2, "SASL_SSL is not served"),
+    ("server --set listeners=SASL_SSL://h:9093", 2, "sasl.enabled.mechanisms=GSSAPI: GSSAPI (Kerberos) is not served"),
     ("server --config TMP/none", 2, "does not exist"),
     ("server --config FILE", 2, "is no properties file"),
     ("server --check-config PROPS", 1, ""),

@@ -18,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const patience = 100 * time.Second
@@ -39,6 +41,9 @@ type call struct {
 	Heartbeat int64  // ms
 	CA        string // the authority as PEM, if the address speaks TLS
 	Identity  string // the client's certificate and key as PEM, if it has one
+	Mechanism string // of SASL, if the address asks who the client is
+	User      string
+	Password  string
 	Spread    int32  // the number of partitions that the values go to in turn, from partition 0; 0: all to Partition
 	Name      string // of a producer that stays open between calls
 	Committed bool   // whether to read only records of committed transactions
@@ -96,6 +101,14 @@ func client(asked call, more ...kgo.Opt) (*kgo.Client, error) {
 			config.Certificates = []tls.Certificate{pair}
 		}
 		options = append(options, kgo.DialTLSConfig(config))
+	}
+	switch asked.Mechanism {
+	case "PLAIN":
+		options = append(options, kgo.SASL(plain.Auth{User: asked.User, Pass: asked.Password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		options = append(options, kgo.SASL(scram.Auth{User: asked.User, Pass: asked.Password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		options = append(options, kgo.SASL(scram.Auth{User: asked.User, Pass: asked.Password}.AsSha512Mechanism()))
 	}
 	return kgo.NewClient(append(options, more...)...)
 }

@@ -29,7 +29,7 @@ const messagesOf = (call, time = String) =>
 
 // --- kafkajs --------------------------------------------------------------------------------------------------------
 
-const kafka = call => new Kafka({ brokers: call.address.split(','), clientId: 'kafkajs', logLevel: logLevel.NOTHING, connectionTimeout: 60_000, ssl: tls(call) })
+const kafka = call => new Kafka({ brokers: call.address.split(','), clientId: 'kafkajs', logLevel: logLevel.NOTHING, connectionTimeout: 60_000, ssl: tls(call), sasl: call.sasl })
 
 // The TLS options of a call whose "tls" has PEM texts: the authority "ca", and the client's "cert" and "key".
 const tls = call => call.tls && { servername: 'localhost', ...call.tls }

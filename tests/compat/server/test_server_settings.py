@@ -185,18 +185,18 @@ def test_what_is_wrong_with_values_together_is_told_beside_all_else_that_is_wron
     Formerly it was shown as honoured, and was found only after the other errors had been fixed.
     """
     file = tmp_path / "server.properties"
-    file.write_text("listeners=SASL_SSL://:9093\nnum.partition=4\n")
+    file.write_text("listeners=SSSL://:9093\nnum.partition=4\n")
     done = flakelog("server", "--check-config", str(file))
     assert done.returncode == 1
     first, second = done.stdout.splitlines()
-    assert first.startswith("refused   listeners=SASL_SSL://:9093  (SASL_SSL is not served; SSL://host:port is, ")
+    assert first.startswith("refused   listeners=SSSL://:9093  (listener.security.protocol.map does not say what SSSL ")
     assert second.startswith("unknown   num.partition=4")
 
 
 def test_every_error_of_a_file_is_told_at_once_and_a_refused_listener_is_not_called_honoured(tmp_path):
     file = tmp_path / "server.properties"
     file.write_text(
-        "listeners=SASL_SSL://:9093\nadvertised.listeners=SASL_SSL://me:9093\nnum.partitions=none\n"
+        "listeners=SSSL://:9093\nadvertised.listeners=SSSL://me:9093\nnum.partitions=none\n"
         "super.users=User:ada\n"
         "flakelog.ids.raise.interval.ms=20000\nssl.keystore.password=hunter2\nsasl.jaas.config=hunter2;\n"
     )
@@ -204,7 +204,7 @@ def test_every_error_of_a_file_is_told_at_once_and_a_refused_listener_is_not_cal
     assert done.returncode == 1 and "hunter2" not in done.stdout + done.stderr
     rows = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
     refused = {name: row["reason"] for name, row in rows.items() if row["standing"] == "refused"}
-    assert "SASL_SSL is not served" in refused.pop("listeners")
+    assert "does not say what SSSL speaks" in refused.pop("listeners")
     assert "must be a whole number" in refused.pop("num.partitions")
     assert "at most half of flakelog.ids.lead.ms" in refused.pop("flakelog.ids.raise.interval.ms")
     assert not refused and rows["super.users"]["standing"] == "ignored"

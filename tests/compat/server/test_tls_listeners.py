@@ -274,7 +274,7 @@ def test_each_listener_may_have_a_certificate_of_its_own(files, tmp_path):
         ({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}, "Python cannot choose among the suites of TLSv1.3"),
         ({"ssl.enabled.protocols": "TLSv1"}, "TLSv1 is not served: give TLSv1.2, TLSv1.3 or both"),
         ({"listener.name.ssl.ssl.keystore.location": "/gone"}, "listener.name.ssl.ssl.keystore.location=/gone"),
-        ({"listeners": "SASL_SSL://127.0.0.1:0"}, "SASL_SSL is not served"),
+        ({"listeners": "SASL_SSL://127.0.0.1:0"}, "GSSAPI (Kerberos) is not served"),
         (
             {"zookeeper.connect": "127.0.0.1:1", "inter.broker.listener.name": "SSL"},
             "inter.broker.listener.name=SSL: brokers reach each other in PLAINTEXT",

@@ -1,0 +1,175 @@
+"""Stock clients at listeners that ask who they are: each with its password, and each with a wrong one."""
+
+import asyncio
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+
+from broker.client.blocking import Client
+from broker.engine.api_table import APIS
+from tests.compat.clients import stock_go, stock_node
+from tests.compat.sasl_users import MECHANISMS, PASSWORD, USER, jaas, set_password, settings
+from tests.compat.server_process import ServerProcess
+from tests.compat.stock_clients import gather
+from tests.compat.stock_process import ClientError
+from tests.compat.tls_files import TlsFiles
+from tests.patience import SECONDS, until
+
+LIST_GROUPS = 16
+VALUES = [f"value {number}" for number in range(20)]
+INVALID = "Authentication failed: Invalid username or password"
+PAIRS = [(mechanism, protocol) for mechanism in MECHANISMS for protocol in ("SASL_PLAINTEXT", "SASL_SSL")]
+
+
+def with_(*quick):
+    """Run a test with these mechanisms and protocols in `make test`, and with all others in `make soak`."""
+    pairs = [pair if pair in quick else pytest.param(*pair, marks=pytest.mark.soak) for pair in PAIRS]
+    return pytest.mark.parametrize(("mechanism", "protocol"), pairs)
+
+
+each_mechanism = with_(("PLAIN", "SASL_SSL"), ("SCRAM-SHA-256", "SASL_PLAINTEXT"), ("SCRAM-SHA-512", "SASL_SSL"))
+one_pair = with_(("SCRAM-SHA-512", "SASL_SSL"))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return TlsFiles(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def server(files, tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("data"), settings(files)) as server:
+        set_password(server.address)
+        yield server
+
+
+@pytest.fixture
+def address(server, protocol):
+    return "localhost:" + server.addresses[f"broker.{protocol}"].rpartition(":")[2]
+
+
+@each_mechanism
+def test_librdkafka(address, files, protocol, mechanism, name):
+    config = {"bootstrap.servers": address, "security.protocol": protocol, "sasl.mechanism": mechanism}
+    config |= {"ssl.ca.location": str(files.ca)} if protocol == "SASL_SSL" else {}
+    config |= {"sasl.username": USER, "sasl.password": PASSWORD}
+    producer = confluent_kafka.Producer(config)
+    for value in VALUES:
+        producer.produce(name, value)
+    assert producer.flush(SECONDS) == 0
+    consumer = confluent_kafka.Consumer(config | {"group.id": name, "auto.offset.reset": "earliest"})
+    consumer.subscribe([name])
+    records = gather(lambda: consumer.consume(100, 0.2), len(VALUES))
+    consumer.close()
+    assert sorted(record.value().decode() for record in records) == sorted(VALUES)
+    errors = []
+    wrong = confluent_kafka.Producer(config | {"sasl.password": "wrong", "error_cb": errors.append, "log_level": 0})
+    until(lambda: [wrong.poll(0.05)] and errors)
+    assert errors[0].code() == confluent_kafka.KafkaError._AUTHENTICATION
+    reason = INVALID if mechanism == "PLAIN" else f"invalid credentials with SASL mechanism {mechanism}"
+    assert reason in errors[0].str()
+
+
+@one_pair
+def test_kafka_python(address, files, protocol, mechanism, name, caplog):
+    config = {"bootstrap_servers": address, "security_protocol": protocol, "sasl_mechanism": mechanism}
+    config |= {"ssl_cafile": str(files.ca)} if protocol == "SASL_SSL" else {}
+    config |= {"sasl_plain_username": USER}
+    producer = kafka.KafkaProducer(**config, sasl_plain_password=PASSWORD)
+    for value in VALUES:
+        producer.send(name, value.encode())
+    producer.flush(SECONDS)
+    producer.close()
+    consumer = kafka.KafkaConsumer(auto_offset_reset="earliest", **config, sasl_plain_password=PASSWORD)
+    consumer.assign([kafka.TopicPartition(name, 0)])
+    records = gather(lambda: [record for some in consumer.poll(200).values() for record in some], len(VALUES))
+    consumer.close()
+    assert [record.value.decode() for record in records] == VALUES
+    with pytest.raises(kafka.errors.KafkaError):
+        kafka.KafkaProducer(**config, sasl_plain_password="wrong", bootstrap_timeout_ms=500).close()
+    assert "SaslAuthenticationFailedError" in caplog.text
+
+
+@one_pair
+def test_aiokafka(address, files, protocol, mechanism, name):
+    config = {"bootstrap_servers": address, "security_protocol": protocol, "sasl_mechanism": mechanism}
+    if protocol == "SASL_SSL":
+        config["ssl_context"] = files.context()
+    config |= {"sasl_plain_username": USER}
+    asyncio.run(_round_trip(name, sasl_plain_password=PASSWORD, **config))
+    with pytest.raises(aiokafka.errors.KafkaError):
+        asyncio.run(_round_trip(name, sasl_plain_password="wrong", **config))
+
+
+async def _round_trip(topic, **config):
+    async with aiokafka.AIOKafkaProducer(**config) as producer:
+        for value in VALUES:
+            await producer.send_and_wait(topic, value.encode())
+    consumer = aiokafka.AIOKafkaConsumer(topic, auto_offset_reset="earliest", **config)
+    await consumer.start()
+    try:
+        received = [(await consumer.getone()).value.decode() for _ in VALUES]
+    finally:
+        await consumer.stop()
+    assert received == VALUES
+
+
+@one_pair
+def test_java(java, address, files, protocol, mechanism, name):
+    """Java's clients, and its tools by a properties file."""
+    config = {
+        "security.protocol": protocol,
+        "sasl.mechanism": mechanism,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(files.ca),
+    }
+    right = config | {"sasl.jaas.config": jaas(mechanism=mechanism)}
+    java.ask("produce", address=address, topic=name, values=VALUES, config=right)
+    records = java.ask("read", address=address, topic=name, count=len(VALUES), config=right)
+    assert sorted(record["value"] for record in records) == sorted(VALUES)
+    properties = files.directory / "client.properties"
+    for password, shown in ((PASSWORD, name), ("wrong", "SaslAuthenticationException: Authentication failed")):
+        given = config | {"sasl.jaas.config": jaas(password=password, mechanism=mechanism)}
+        lines = [f"{key}={value}\n" for key, value in given.items()]
+        properties.write_text("".join(line.replace("\\", "\\\\") for line in lines))
+        tool = "org.apache.kafka.tools.TopicCommand"
+        done = java.tool(tool, "--list", "--bootstrap-server", address, "--command-config", properties)
+        assert shown in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(bool(stock_go.missing()), reason=stock_go.missing() or "")
+@one_pair
+def test_franz_go(address, files, protocol, mechanism, name, server):
+    with Client(server.address) as client:
+        client.create_topic(name)
+    versions = {key: api.newest for key, api in APIS.items()}
+    where = {"address": address, "versions": versions, "topic": name, "mechanism": mechanism, "user": USER}
+    if protocol == "SASL_SSL":
+        where["ca"] = files.ca.read_text()
+    with stock_go.stock_go() as go:
+        go.ask("produce", values=VALUES, password=PASSWORD, **where)
+        read = go.ask("read", group=name, count=len(VALUES), heartbeat=100, password=PASSWORD, **where)
+        assert sorted(read) == sorted(VALUES)
+        with pytest.raises(ClientError) as error:
+            go.ask("ask", key=LIST_GROUPS, fields={}, password="wrong", **where)
+        assert "SASL_AUTHENTICATION_FAILED" in str(error.value)
+
+
+@pytest.mark.skipif(bool(stock_node.missing()), reason=stock_node.missing() or "")
+@one_pair
+def test_kafkajs(address, files, protocol, mechanism, name):
+    where = {"address": address, "topic": name}
+    if protocol == "SASL_SSL":
+        where["tls"] = {"ca": [files.ca.read_text()]}
+    sasl = {"mechanism": mechanism.lower(), "username": USER}
+    with stock_node.stock_node() as node:
+        right = sasl | {"password": PASSWORD}
+        node.ask("kafkajs.createTopic", partitions=1, sasl=right, **where)
+        node.ask("kafkajs.produce", values=VALUES, sasl=right, **where)
+        records = node.ask("kafkajs.read", group=name, count=len(VALUES), sasl=right, **where)
+        assert [record[3] for record in records] == VALUES
+        with pytest.raises(ClientError) as error:
+            node.ask("kafkajs.produce", values=VALUES, sasl=sasl | {"password": "wrong"}, **where)
+        assert "SASL" in str(error.value)
