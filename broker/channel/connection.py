@@ -10,6 +10,7 @@ shell stops reading.
 from collections import deque
 
 from broker.log.validation.open_job import OpenJob
+from broker.security.authorization.rights import ConnectionRights
 from broker.security.principal_rules import ANONYMOUS
 from broker.security.sasl.authentication import Authentication
 from broker.waiting.purgatory import AnyDelayed
@@ -37,8 +38,8 @@ class Connection:
     """
 
     __slots__ = (
-        "peer", "listener", "user", "authentication", "decoder", "frame", "slots", "out", "queued_bytes", "held",
-        "close_reason", "active_ms",
+        "peer", "listener", "user", "rights", "authentication", "decoder", "frame", "slots", "out", "queued_bytes",
+        "held", "close_reason", "active_ms",
         "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "behind", "_sliced",
         "_lacks_memory", "_lacks_ids", "_awaits_turn", "was_paused", "opened", "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
@@ -52,6 +53,8 @@ class Connection:
         """The user that the peer has proved to be; ANONYMOUS, as in Kafka, if it has proved nothing."""
         self.authentication: Authentication | None = None
         """How the peer proves its user, None if its listener does not ask."""
+        self.rights: ConnectionRights | None = None
+        """The rights of the client; without an authorizer None, and the client may do everything."""
         self.decoder = FrameDecoder(max_frame_bytes)
         self.frame: memoryview | None = None
         """A request that came as one whole frame, with nothing before it in the decoder."""

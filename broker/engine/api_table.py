@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from broker.engine.rights_table import RIGHTS
 from broker.now import Now
+from broker.security.authorization.rights import ApiRights
 from broker.services.context import RequestContext
 from broker.wire import produce
 from broker.wire.codec import API_VERSIONS, Codec, codec_of
@@ -37,10 +39,12 @@ class Api:
     module: str
     advertise_from: int | None = None
     between_brokers: bool = False
+    rights: ApiRights = field(init=False, repr=False)
     codec: Codec = field(init=False, repr=False)
     handle: Handler = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.rights = RIGHTS[self.module]
         self.codec = codec_of(self.key, self.name, self.newest, self.flexible)
         self.handle = self._first
 

@@ -31,6 +31,7 @@ from broker.channel.request_channel import RequestChannel
 from broker.channel.turn_queue import BACKLOG_WAITS
 from broker.engine.api_table import APIS, Api, advertised_to_brokers, advertised_to_clients
 from broker.engine.authenticator import Authenticator
+from broker.engine.authorization import rights_of
 from broker.engine.request_handler import RequestHandler
 from broker.engine.throttle import Throttle
 from broker.log.io_jobs import METADATA_JOBS, ReadJob
@@ -71,7 +72,8 @@ class Engine:
         services.advertised = advertised_to_clients()
         services.advertised_to_brokers = advertised_to_brokers()
         self.channel = channel(services, clock_ns)
-        self._clock = self.channel.clock
+        clock = self._clock = self.channel.clock
+        services.now_ms = lambda: clock.now.ms
         self._connections = self.channel.connections
         self._queue = self.channel.queue
         self._slices = self.channel.slices
@@ -101,6 +103,8 @@ class Engine:
     def opened(self, peer: str, now: Now, listener: str = "") -> Connection:
         """Add a connection of a peer ("host:port") to a listener; close it at once if it exceeds a connection limit."""
         conn = self._connections.opened(peer, now, listener)
+        if self.services.authorizer is not None:
+            conn.rights = rights_of(conn, self.services.authorizer, self.services.audit)
         is_of_client = listener != self.services.protected_listener
         if self.services.quotas is not None and conn.close_reason is None and is_of_client:
             self._throttle.count_connection(conn, self.services.quotas, now)

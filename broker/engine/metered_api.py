@@ -104,6 +104,7 @@ class MeteredApi(Api):
     count: MeteredRequest
 
     def __post_init__(self) -> None:
+        self.rights = self.served.rights
         self.codec = MeteredCodec(self.served.codec, self.count)
         self.handle = self._handle
 

@@ -9,6 +9,7 @@ from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
 from broker.engine.api_table import INTER_BROKER, PRODUCE, SERVED_UNINFORMED, Api
 from broker.engine.authenticator import Authenticator
+from broker.engine.authorization import refusal
 from broker.engine.throttle import Throttle
 from broker.metadata.image import IMAGE_CAME
 from broker.produce.batch_opening import BatchOpening
@@ -88,14 +89,16 @@ class RequestHandler:
                 opened = templates.open(frame)
             if opened is not None:
                 template, correlation_id, request, records = opened
+                api = self._apis[template.api_key]
                 call = _record(
                     RequestContext,
                     (
                         self._services, template.version, template.client_id, conn.peer, request, None, _NO_TAGS,
                         conn.listener, None, conn.opened, records,
+                        None if conn.rights is None else conn.rights.at(api.name, api.rights),
                     ),
                 )  # fmt: skip
-                self._execute(conn, frame, self._apis[template.api_key], call, correlation_id, template)
+                self._execute(conn, frame, api, call, correlation_id, template)
             elif (decoded := self._decode(conn, frame)) is not None:
                 self._execute(conn, *decoded)
         except (WireError, ApiError) as error:
@@ -131,7 +134,8 @@ class RequestHandler:
         if quotas is not None and not served.between_brokers:
             api = self._throttle.metered(conn, served, call.client_id, len(frame), quotas)
         try:
-            response = api.handle(call, self._clock.now)
+            if call.rights is None or (response := refusal(served, call, call.rights)) is None:
+                response = api.handle(call, self._clock.now)
             if response.__class__ is GeneratorType:
                 try:
                     next(response)
@@ -205,7 +209,7 @@ class RequestHandler:
         """Decode a request in slices, then execute it. `frame` must stay valid until the last slice."""
         limits = self._limits_of(api)
         decoded = yield from api.codec.decode_in_steps(header.version, frame, position, limits)
-        call = self._context(conn, header.version, header.client_id, *decoded)
+        call = self._context(conn, api, header.version, header.client_id, *decoded)
         self._execute(conn, frame, api, call, header.correlation_id)
 
     def _stage_in_steps(self, conn: Connection, frame: memoryview, steps: Steps[Postponed | None]) -> Steps[None]:
@@ -284,7 +288,8 @@ class RequestHandler:
         elif key == PRODUCE and len(request.partitions) > PARTITIONS_AT_ONCE:
             frame = memoryview(bytearray(frame))
             request, original, tags = api.codec.decode(version, frame, position, self._limits)
-        return frame, api, self._context(conn, version, header.client_id, request, original, tags), correlation_id
+        call = self._context(conn, api, version, header.client_id, request, original, tags)
+        return frame, api, call, correlation_id
 
     def _awaits_image(self, conn: Connection, frame: memoryview, key: int) -> bool:
         """Hold a client's request until the controller has told this broker of the cluster; return True if it waits.
@@ -325,13 +330,22 @@ class RequestHandler:
         raise WireError(api.not_served(version))
 
     def _context(
-        self, conn: Connection, version: int, client_id: str | None, request: Any, original: Any, tags: Any
+        self,
+        conn: Connection,
+        api: Api,
+        version: int,
+        client_id: str | None,
+        request: Any,
+        original: Any,
+        tags: Any,
     ) -> RequestContext:
-        services = self._services
         return _record(
             RequestContext,
-            (services, version, client_id, conn.peer, request, original, tags, conn.listener, None, conn.opened, None),
-        )
+            (
+                self._services, version, client_id, conn.peer, request, original, tags, conn.listener, None,
+                conn.opened, None, None if conn.rights is None else conn.rights.at(api.name, api.rights),
+            ),
+        )  # fmt: skip
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:
         """Answer an unknown version of ApiVersions in v0, with the versions that are served (KIP-511)."""

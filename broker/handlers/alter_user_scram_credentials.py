@@ -16,6 +16,8 @@ from broker.metadata.change import Change, Credential
 from broker.metadata.changes import CREDENTIALS, Planned
 from broker.metadata.staged import Staged
 from broker.now import Now
+from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
+from broker.security.authorization.rights import check
 from broker.services.context import RequestContext
 from broker.services.controller_requests import check_controller
 from broker.steps import CHANGES_AT_ONCE, LazyArray, Steps
@@ -40,6 +42,7 @@ _MISSING = ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user cred
 def handle(call: RequestContext, now: Now) -> Steps[dict[str, Any] | Delayed[dict[str, Any]]]:
     try:
         check_controller(call.services)
+        check(call.rights, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     except ApiError as error:
         changes = (*call.request.deletions, *call.request.upsertions)
         return _answer({change.name: (error.code, error.message) for change in changes})

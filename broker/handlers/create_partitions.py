@@ -14,6 +14,8 @@ from broker.handlers.create_topics import check_replicas, too_many
 from broker.metadata.changes import Planned
 from broker.metadata.topic import Topic, topic_keys
 from broker.now import Now
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import check
 from broker.services.context import RequestContext
 from broker.services.controller_requests import check_request
 from broker.services.kafka_messages import DUPLICATE_TOPIC, not_hosted
@@ -51,6 +53,7 @@ def _check(call: RequestContext, now: Now) -> tuple[dict[str, ApiError | None], 
             check_request(call)
             if named[requested.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC)
+            check(call.rights, Operation.ALTER, ResourceType.TOPIC, requested.name)
             topic = _find(call, requested, partitions_left)
             call.count_mutation(requested.count - len(topic.partitions), STRICT_VERSION, now)
             partitions_left -= requested.count - len(topic.partitions)

@@ -17,6 +17,8 @@ from broker.metadata.changes import Planned
 from broker.metadata.staged import Staged
 from broker.metadata.topic import CLUSTER_METADATA_TOPIC, NewTopic, Topic, topic_keys
 from broker.now import Now
+from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
+from broker.security.authorization.rights import FAILED, check, sees
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.controller_requests import check_request
@@ -60,6 +62,7 @@ def _plans(call: RequestContext, now: Now) -> list["_Planned | Answer"]:
             continue
         try:
             check_request(call)
+            _check_rights(call, topic.name)
             planned = _plan(call, topic, partitions_left)
             call.count_mutation(planned.new.partitions, STRICT_VERSION, now)
             partitions_left -= planned.new.partitions
@@ -70,6 +73,12 @@ def _plans(call: RequestContext, now: Now) -> list["_Planned | Answer"]:
             plans.append(_refused(topic.name, error.code, error.message))
     plans += [_refused(name, ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC) for name, times in named.items() if times > 1]
     return plans
+
+
+def _check_rights(call: RequestContext, name: str) -> None:
+    """Raise ApiError unless the client may make topics, or this one."""
+    if not sees(call.rights, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        check(call.rights, Operation.CREATE, ResourceType.TOPIC, name)
 
 
 def _begin(call: RequestContext, now: Now) -> Answer | Planned:
@@ -129,11 +138,15 @@ def _answer(call: RequestContext, planned: _Planned, made: Topic | ApiError | No
     new = planned.new
     if isinstance(made, ApiError):
         return _refused(new.name, made.code, made.message)
-    return {
+    begin = {
         "name": new.name,
         "topic_id": None if made is None else made.id,
         "error_code": ErrorCode.NONE,
         "error_message": None,
+    }
+    if not sees(call.rights, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, new.name):
+        return begin | {"topic_config_error_code": FAILED[ResourceType.TOPIC].code, "configs": ()}
+    return begin | {
         "num_partitions": new.partitions,
         "replication_factor": new.replication_factor,
         "configs": _configs(call, planned.config, new.properties),

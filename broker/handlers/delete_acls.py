@@ -1,16 +1,88 @@
 """DeleteAcls, v1 to v3.
 
-Behaviour: answers SECURITY_DISABLED for each, as Kafka does if no authorizer is configured.
+Behaviour: removes the rules that any of the filters selects in one commit, and answers, once that is stored, which
+rules each filter selected. Without an authorizer each filter is answered with SECURITY_DISABLED.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from broker.metadata.change import Change
+from broker.metadata.changes import ACLS, Planned
+from broker.metadata.staged import Staged
 from broker.now import Now
+from broker.security.authorization.acl import AclBinding, AclBindingFilter
+from broker.services.access_rules import acl_filter, check_filter
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import NO_AUTHORIZER
-from broker.wire.errors import ErrorCode
+from broker.steps import LazyArray
+from broker.waiting.purgatory import Delayed
+from broker.wire.errors import ApiError, ErrorCode
 
 
-def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    refused = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": NO_AUTHORIZER, "matching_acls": ()}
-    return {"throttle_time": 0, "filter_results": [refused] * len(call.request.filters)}
+class _Selected(NamedTuple):
+    """The rules that one filter selected, or the error that refuses the filter."""
+
+    bindings: Sequence[AclBinding] = ()
+    error: ApiError | None = None
+
+
+def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
+    if call.services.authorizer is None:
+        disabled = _Selected(error=ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER))
+        return _answer([disabled] * len(call.request.filters))
+    filters = [acl_filter(wanted) for wanted in call.request.filters]
+    return call.services.changes.submit((ACLS,), lambda at: _begin(call, filters), now)
+
+
+def _begin(call: RequestContext, filters: Sequence[AclBindingFilter]) -> dict[str, Any] | Planned:
+    services = call.services
+    before = sorted(services.metadata.acls)
+    selected = [_select(before, wanted) for wanted in filters]
+    removed = {binding for part in selected for binding in part.bindings}
+    if not removed:
+        return _answer(selected)
+
+    def answer(failure: ApiError | None, at: Now) -> dict[str, Any]:
+        if failure is None:
+            for binding in sorted(removed):
+                services.audit.removed(call.principal, call.peer, binding)
+            return _answer(selected)
+        services.report(f"access rules could not be removed: {failure}")
+        return _answer([part if part.error else _Selected(error=failure) for part in selected])
+
+    return Planned(Staged(Change(acls=services.metadata.acls - removed)), answer)
+
+
+def _select(bindings: Sequence[AclBinding], wanted: AclBindingFilter) -> _Selected:
+    reason = check_filter(wanted)
+    if reason is not None:
+        return _Selected(error=ApiError(ErrorCode.INVALID_REQUEST, reason))
+    return _Selected([binding for binding in bindings if wanted.matches(binding)])
+
+
+def _answer(selected: Sequence[_Selected]) -> dict[str, Any]:
+    return {"throttle_time": 0, "filter_results": LazyArray(selected, _result)}
+
+
+def _result(part: _Selected) -> dict[str, Any]:
+    error = part.error
+    return {
+        "error_code": ErrorCode.NONE if error is None else error.code,
+        "error_message": None if error is None else error.message,
+        "matching_acls": LazyArray(part.bindings, _matching),
+    }
+
+
+def _matching(binding: AclBinding) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+        "resource_type": int(binding.resource_type),
+        "resource_name": binding.name,
+        "pattern_type": int(binding.pattern_type),
+        "principal": binding.principal,
+        "host": binding.host,
+        "operation": int(binding.operation),
+        "permission_type": int(binding.permission),
+    }

@@ -7,6 +7,8 @@ answer is sent when the deletion is in the log; if it cannot be written the grou
 from typing import Any
 
 from broker.now import Now
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.group_coordination import GroupPartition
@@ -34,6 +36,8 @@ def _delete(
     call: RequestContext, group_id: str, coordinators: dict[GroupPartition, None], now: Now
 ) -> ErrorCode:
     """Delete a group, and add its coordinator to `coordinators`."""
+    if not may(call.rights, Operation.DELETE, ResourceType.GROUP, group_id):
+        return FAILED[ResourceType.GROUP].code
     led = call.services.coordinators.groups.find(group_id)
     if isinstance(led, ErrorCode):
         return led

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 from broker.log.partition_log import PartitionLog
 from broker.metadata.topic import INTERNAL_TOPICS
 from broker.now import Now
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import check
 from broker.services.context import RequestContext
 from broker.steps import Pace, Steps
 from broker.waiting.purgatory import Delayed
@@ -52,6 +54,7 @@ class _Deletions:
         """Delete records of a partition; return its part of the answer."""
         answer: Answer = {"partition_index": partition.partition_index, "low_watermark": NO_LOW_WATERMARK}
         try:
+            check(self._call.rights, Operation.DELETE, ResourceType.TOPIC, topic)
             log = self._call.services.log_of(topic, partition.partition_index)
             offset = _delete(self._call, log, partition.offset, now)
             answer |= {"low_watermark": self._low_watermark(log), "error_code": ErrorCode.NONE}

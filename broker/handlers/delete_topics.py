@@ -16,6 +16,8 @@ from uuid import UUID
 from broker.metadata.changes import Planned
 from broker.metadata.topic import Topic, topic_keys
 from broker.now import Now
+from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
+from broker.security.authorization.rights import check, sees
 from broker.services.context import RequestContext
 from broker.services.controller_requests import check_request
 from broker.services.kafka_messages import DUPLICATE_TOPIC, ID_NOT_HOSTED, not_hosted
@@ -75,7 +77,7 @@ def _look_up(call: RequestContext, times: Mapping[Named, int]) -> tuple[dict[Nam
         try:
             topics[named] = _find(call, *named, times[named])
         except ApiError as refusal:
-            refused[named] = _answer(*named, refusal.code, refusal.message)
+            refused[named] = _answer(_shown_name(call, *named), named[1], refusal.code, refusal.message)
     for named, topic in list(topics.items()):
         by_id = (None, topic.id)
         if named != by_id and by_id in times:
@@ -84,6 +86,14 @@ def _look_up(call: RequestContext, times: Mapping[Named, int]) -> tuple[dict[Nam
             reason = f"{topic.name} is named by its id too"
             refused[named] = _answer(topic.name, topic.id, ErrorCode.INVALID_REQUEST, reason)
     return topics, refused
+
+
+def _shown_name(call: RequestContext, name: str | None, topic_id: UUID | None) -> str | None:
+    """Return the name of a topic that is refused. A client that named its id sees it if it may describe the topic."""
+    topic = None if topic_id is None or call.rights is None else call.services.metadata.topic(topic_id)
+    if topic is None or name is not None:
+        return name
+    return topic.name if sees(call.rights, Operation.DESCRIBE, ResourceType.TOPIC, topic.name) else None
 
 
 def _count(call: RequestContext, topics: dict[Named, Topic], answers: dict[Named, Answer], now: Now) -> None:
@@ -118,6 +128,14 @@ def _is_clear(name: str | None, topic_id: UUID | None) -> bool:
     return (name is None) != (topic_id is None)
 
 
+def _check_rights(call: RequestContext, name: str | None, topic: Topic | None) -> None:
+    """Raise ApiError unless the client may delete a topic. By its name it must be allowed to see the topic, too."""
+    if name is not None:
+        check(call.rights, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    if topic is not None:
+        check(call.rights, Operation.DELETE, ResourceType.TOPIC, topic.name)
+
+
 def _find(call: RequestContext, name: str | None, topic_id: UUID | None, times: int) -> Topic:
     """Return the topic to delete, which the request names `times` times. Raise ApiError."""
     _check_enabled(call)
@@ -129,6 +147,8 @@ def _find(call: RequestContext, name: str | None, topic_id: UUID | None, times: 
         raise ApiError(ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC)
     key = topic_id if name is None else str(name)
     topic = None if key is None else call.services.metadata.topic(key)
+    if not sees(call.rights, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
+        _check_rights(call, name, topic)
     if topic is None:
         if name is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{ID_NOT_HOSTED} No topic has the id {topic_id}.")

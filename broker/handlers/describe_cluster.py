@@ -8,7 +8,7 @@ brokers (KIP-1073), which do not exist here.
 from typing import Any
 
 from broker.now import Now
-from broker.services.authorized_operations import CLUSTER, operations
+from broker.services.authorized_operations import cluster_operations
 from broker.services.context import RequestContext
 from broker.wire.errors import ErrorCode
 
@@ -31,7 +31,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
             {"broker_id": node.id, "host": node.host, "port": node.port, "rack": node.rack}
             for node in metadata.nodes(call.listener)
         ],
-        "cluster_authorized_operations": operations(wants_operations, CLUSTER),
+        "cluster_authorized_operations": cluster_operations(call, wants_operations),
     }
 
 

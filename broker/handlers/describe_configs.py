@@ -9,7 +9,8 @@ Version notes: v1 has sources and synonyms (KIP-226); v3 types and documentation
 from typing import Any
 
 from broker.now import Now
-from broker.services.config_resources import ResourceType, check_broker, find_topic, sources_of
+from broker.security.authorization.acl import Operation
+from broker.services.config_resources import ResourceType, check_broker, check_rights, find_topic, sources_of
 from broker.services.context import RequestContext
 from broker.settings.config_entries import ConfigEntry, broker_entries, default_entries, topic_entries
 from broker.steps import LazyArray
@@ -25,6 +26,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 def _describe(call: RequestContext, resource: Any) -> dict[str, Any]:
     named = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
+        check_rights(call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         entries = _entries(call, resource.resource_type, resource.resource_name)
     except ApiError as error:
         return named | {"error_code": error.code, "error_message": error.message, "configs": ()}

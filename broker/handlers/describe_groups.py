@@ -9,12 +9,15 @@ from typing import Any
 
 from broker.group.results import DescribedMember
 from broker.now import Now
-from broker.services.authorized_operations import GROUP, operations
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED, may
+from broker.services.authorized_operations import operations
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 NOT_FOUND_VERSION = 6
+_NOTHING = {"protocol_type": "", "protocol_data": "", "members": ()}
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
@@ -24,6 +27,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
+    if not may(call.rights, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return {"error_code": FAILED[ResourceType.GROUP].code, "group_id": group_id, "group_state": "", **_NOTHING}
     group = call.services.coordinators.groups.describe(group_id)
     unknown = group.error is ErrorCode.GROUP_ID_NOT_FOUND
     if unknown and call.version < NOT_FOUND_VERSION:
@@ -35,7 +40,9 @@ def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
         "group_state": group.state,
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol_data,
-        "authorized_operations": operations(call.request.include_authorized_operations and not group.error, GROUP),
+        "authorized_operations": operations(
+            call, call.request.include_authorized_operations and not group.error, ResourceType.GROUP, group_id
+        ),
         "members": LazyArray(group.members, _member),
     }
 

@@ -10,6 +10,8 @@ from typing import Any
 from broker.log.producer_state import ActiveProducer
 from broker.metadata.topic import check_name
 from broker.now import Now
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import check
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ApiError
@@ -39,6 +41,7 @@ def _topic(call: RequestContext, name: str, indexes: list[int]) -> dict[str, Any
 
 def _partition(call: RequestContext, topic: str, partition: int) -> dict[str, Any]:
     try:
+        check(call.rights, Operation.READ, ResourceType.TOPIC, topic)
         check_name(topic)
         log = call.services.log_of(topic, partition)
     except ApiError as error:

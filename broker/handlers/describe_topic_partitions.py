@@ -12,22 +12,28 @@ from typing import Any
 
 from broker.metadata.topic import NO_LEADER, Topic, check_name
 from broker.now import Now
-from broker.services import authorized_operations
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED, may, sees
+from broker.services.authorized_operations import operations
 from broker.services.context import RequestContext
 from broker.services.partition_nodes import partition_nodes
 from broker.steps import LazyArray
 from broker.wire.errors import ApiError, ErrorCode
 
+_DESCRIBE = Operation.DESCRIBE, ResourceType.TOPIC
+_DENIED = range(-1, -1)
+"""Stands for the partitions of a topic that the client may not see."""
+
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    request, metadata = call.request, call.services.metadata
+    request = call.request
     if not _fits(request):
         code = ErrorCode.INVALID_REQUEST
         return {
             "throttle_time": 0,
             "topics": [{"error_code": code, "name": requested.name} for requested in request.topics],
         }
-    names = sorted({requested.name for requested in request.topics} or {topic.name for topic in metadata.topics()})
+    names, denied = _names(call)
     first, partition = 0, 0
     if request.cursor is not None:
         first = bisect_left(names, request.cursor.topic_name)
@@ -35,7 +41,17 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         partition = request.cursor.partition_index if here else 0
     limit = call.services.config.max_request_partition_size_limit
     room = max(min(limit, request.response_partition_limit), 1)
-    return {"throttle_time": 0} | _page(call, names[first:], partition, room)
+    return {"throttle_time": 0} | _page(call, names[first:], partition, room, denied)
+
+
+def _names(call: RequestContext) -> tuple[list[str], list[str]]:
+    """Return the topics to describe, and those that the request names though its client may not see them."""
+    requested = sorted({topic.name for topic in call.request.topics})
+    if not requested:
+        names = sorted(topic.name for topic in call.services.metadata.topics())
+        return [name for name in names if sees(call.rights, *_DESCRIBE, name)], []
+    denied = [name for name in requested if not may(call.rights, *_DESCRIBE, name)]
+    return [name for name in requested if name not in denied] if denied else requested, denied
 
 
 def _fits(request: Any) -> bool:
@@ -45,7 +61,7 @@ def _fits(request: Any) -> bool:
     return cursor is None or (cursor.partition_index >= 0 and (not names or cursor.topic_name in names))
 
 
-def _page(call: RequestContext, names: list[str], first: int, room: int) -> dict[str, Any]:
+def _page(call: RequestContext, names: list[str], first: int, room: int, denied: list[str]) -> dict[str, Any]:
     page: list[tuple[str, range]] = []
     cursor = None
     for at, name in enumerate(names):
@@ -61,10 +77,13 @@ def _page(call: RequestContext, names: list[str], first: int, room: int) -> dict
             cursor = {"topic_name": name, "partition_index": end}
             break
         room -= max(end - begin, 0)
+    page += [(name, _DENIED) for name in denied]
     return {"topics": LazyArray(page, lambda topic_range: _topic(call, *topic_range)), "next_cursor": cursor}
 
 
 def _topic(call: RequestContext, name: str, indexes: range) -> dict[str, Any]:
+    if indexes is _DENIED:
+        return {"error_code": FAILED[ResourceType.TOPIC].code, "name": name}
     topic = call.services.metadata.topic(name)
     if topic is None or len(topic.partitions) < indexes.stop:  # it may have been deleted a moment ago
         return _unknown(name)
@@ -86,7 +105,7 @@ def _describe(call: RequestContext, topic: Topic, indexes: range) -> dict[str, A
         "topic_id": topic.id,
         "is_internal": topic.is_internal,
         "partitions": [_partition(call, topic, index) for index in indexes],
-        "topic_authorized_operations": authorized_operations.TOPIC,
+        "topic_authorized_operations": operations(call, True, ResourceType.TOPIC, topic.name),
     }
 
 

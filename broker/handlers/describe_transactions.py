@@ -7,6 +7,8 @@ Behaviour: returns the state of each transactional id, once, and the partitions 
 from typing import Any
 
 from broker.now import Now
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED, may, sees
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
@@ -22,6 +24,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _describe(call: RequestContext, transactional_id: str) -> dict[str, Any]:
+    if not may(call.rights, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return _failed(transactional_id, FAILED[ResourceType.TRANSACTIONAL_ID].code)
     led = call.services.coordinators.transactions.find(transactional_id)
     if isinstance(led, ErrorCode):
         return _failed(transactional_id, led)
@@ -30,7 +34,8 @@ def _describe(call: RequestContext, transactional_id: str) -> dict[str, Any]:
         return _failed(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(led.unmarked(transaction)):
-        topics.setdefault(topic, []).append(partition)
+        if sees(call.rights, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            topics.setdefault(topic, []).append(partition)
     return {
         "error_code": ErrorCode.NONE,
         "transactional_id": transactional_id,

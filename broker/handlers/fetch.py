@@ -30,8 +30,9 @@ from broker.log.non_blocking_reader import NotVerified, look_up
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
 from broker.now import Now
+from broker.security.authorization.acl import Operation
 from broker.services.context import RequestContext
-from broker.services.fetch_reading import Results, SoFar, Unread, bytes_max, collect, note_fetches
+from broker.services.fetch_reading import Results, SoFar, Unread, bytes_max, collect, denied, note_fetches
 from broker.services.fetch_session import FetchSession, WantedPartition, next_epoch, wanted
 from broker.services.follower_session import FollowerSession
 from broker.steps import Steps
@@ -58,6 +59,9 @@ VERIFIED_ROUNDS = 8
 def handle(call: RequestContext, now: Now) -> Answer | Steps[Answer]:
     """Return the answer, or a Delayed while there are too few records; in slices if there are many partitions."""
     request: FetchRequest = call.request
+    if request.replica_id >= 0 and call.rights is not None:
+        if not call.rights.may_on_cluster(Operation.CLUSTER_ACTION):  # it touches no session, and tells of no offset
+            return FetchResponse([denied(wanted) for wanted in request.partitions])
     session = None
     if request.session_id != NO_SESSION_ID or request.session_epoch != FINAL_EPOCH:
         try:

@@ -12,6 +12,8 @@ from broker.metadata.changes import Planned
 from broker.metadata.image import NO_NODE, Node
 from broker.metadata.topic import topic_keys
 from broker.now import Now
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import check, sees
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer, CoordinatorTopic
 from broker.services.topic_changes import is_there_already, plan_creation
@@ -22,11 +24,12 @@ from idgen.settings import InvalidSetting
 
 GROUP, TRANSACTION = 0, 1
 KEYS_VERSION = 4
+_KEYS_OF = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     topic = _topic(call)
-    if topic is None or topic.topic is not None:
+    if topic is None or topic.topic is not None or not _sees_any(call):
         return _answers(call, None)
 
     def begin(at: Now) -> Answer | Planned:
@@ -50,6 +53,11 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     return call.services.changes.submit(topic_keys([topic.name]), begin, now)
 
 
+def _sees_any(call: RequestContext) -> bool:
+    """Return True if the client may see one of the groups or transactional ids that it asks for."""
+    return any(sees(call.rights, Operation.DESCRIBE, _KEYS_OF[call.request.key_type], key) for key in _keys(call))
+
+
 def _topic(call: RequestContext) -> CoordinatorTopic | None:
     """Return the topic that the keys are kept in, None if the type is not served or there are no keys."""
     kind = call.request.key_type
@@ -71,20 +79,21 @@ def _answers(call: RequestContext, not_made: ApiError | None) -> Answer:
 
 def _find(call: RequestContext, key: str, not_made: ApiError | None) -> Answer:
     try:
-        if not_made is not None:
-            raise not_made
-        node = _coordinator(call, key)
+        node = _coordinator(call, key, not_made)
     except ApiError as error:
         return _answer(key, NO_NODE, error.code, error.message)
     return _answer(key, node, ErrorCode.NONE, None)
 
 
-def _coordinator(call: RequestContext, key: str) -> Node:
+def _coordinator(call: RequestContext, key: str, not_made: ApiError | None) -> Node:
     topic = _topic(call)
     if topic is None:
         served = f"{GROUP} (groups) and {TRANSACTION} (transactional ids) are"
         reason = f"coordinators of type {call.request.key_type} are not served; {served}"
         raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+    check(call.rights, Operation.DESCRIBE, _KEYS_OF[call.request.key_type], key)
+    if not_made is not None:
+        raise not_made
     return topic.find(key, call.listener)
 
 

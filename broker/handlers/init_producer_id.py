@@ -10,6 +10,8 @@ INVALID_PRODUCER_EPOCH (KIP-588).
 
 from broker.metadata.producer_ids import NoProducerIds
 from broker.now import Now
+from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
+from broker.security.authorization.rights import FAILED
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.producer_ids import once_reserved, producer_answer
@@ -23,6 +25,9 @@ FENCED_VERSION = 4
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    error = _denial(call)
+    if error:
+        return producer_answer(error)
     try:
         return _handle(call, now)
     except NoProducerIds:
@@ -32,6 +37,21 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
         timeout_ms = call.services.group_config.offsets_commit_timeout_ms
         disk = call.services.coordinators.transactions.topic.disk_keys(transactional_id)
         return once_reserved(call, _handle, now, timeout_ms, disk)
+
+
+def _denial(call: RequestContext) -> ErrorCode:
+    """Return the error of a client that may not produce so, or NONE. Without a transactional id, who may write to any
+    topic may have a producer id (KIP-679)."""
+    rights, transactional_id = call.rights, call.request.transactional_id
+    if rights is None:
+        return ErrorCode.NONE
+    if transactional_id is not None:
+        is_allowed = rights.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        return ErrorCode.NONE if is_allowed else FAILED[ResourceType.TRANSACTIONAL_ID].code
+    writes = rights.may_on_any(Operation.WRITE, ResourceType.TOPIC)
+    if writes or rights.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return ErrorCode.NONE
+    return FAILED[ResourceType.CLUSTER].code
 
 
 def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from broker.group.results import ListedGroup
 from broker.now import Now
+from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
@@ -17,6 +18,9 @@ from broker.wire.errors import ErrorCode
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     groups = call.services.coordinators.groups
     listed = groups.list_groups(call.request.states_filter, call.request.types_filter)
+    rights = call.rights
+    if rights is not None and not rights.sees(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        listed = [group for group in listed if rights.sees(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)]
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if groups.partitions.is_loading else ErrorCode.NONE,

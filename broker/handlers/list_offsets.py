@@ -29,6 +29,8 @@ from broker.log.search import BLOCKING, IN_THREAD, NONBLOCKING, ReadMode, Search
 from broker.now import Now
 from broker.record.batch import CorruptBatch
 from broker.replication.partition import Partition
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED
 from broker.services.context import RequestContext
 from broker.steps import Steps
 from broker.waiting.purgatory import Delayed
@@ -98,9 +100,11 @@ def _find_offsets(
     """Add the offset of each partition to `offsets`, or its log to `unread`."""
     replica_id, isolation_level, _, by_id = call.request
     log_of, end_of = call.services.log_of, _end_for(replica_id, isolation_level)
-    replication = call.services.replication
+    replication, rights = call.services.replication, call.rights
     for topic, partition, timestamp, leader_epoch in wanted:
         try:
+            if rights is not None and not rights.may(Operation.DESCRIBE, ResourceType.TOPIC, topic):
+                raise FAILED[ResourceType.TOPIC]
             if repeated and (topic, partition) in repeated:
                 reason = f"{topic}-{partition} stands in the request more than once"
                 raise ApiError(ErrorCode.INVALID_REQUEST, reason)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from broker.now import Now
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import sees
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.txn.id_pattern import BadPattern, IdPattern, TooMuchWork
@@ -54,6 +56,7 @@ def _matching(call: RequestContext, now: Now) -> Iterator[Transaction]:
             (not states or transaction.state.title in states)
             and (not producer_ids or transaction.producer_id in producer_ids)
             and (longer_than_ms < 0 or now.wall_ms - transaction.started_ms > longer_than_ms)
+            and sees(call.rights, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
             and (pattern is None or pattern.matches(transaction.transactional_id))
         ):
             yield transaction

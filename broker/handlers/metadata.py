@@ -18,7 +18,9 @@ from uuid import UUID
 from broker.metadata.changes import Planned
 from broker.metadata.topic import NO_LEADER, NewTopic, Topic, check_name, topic_keys
 from broker.now import Now
-from broker.services.authorized_operations import CLUSTER, TOPIC, operations
+from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
+from broker.security.authorization.rights import FAILED, may, sees
+from broker.services.authorized_operations import cluster_operations, operations
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.partition_nodes import partition_nodes
 from broker.services.topic_changes import is_there_already, plan_creation
@@ -29,6 +31,7 @@ from idgen.settings import InvalidSetting
 
 Answer: TypeAlias = dict[str, Any]
 BY_ID_VERSION = 12
+_DESCRIBE = Operation.DESCRIBE, ResourceType.TOPIC
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
@@ -45,7 +48,17 @@ def _missing(call: RequestContext) -> list[str]:
     if not create or not topics or any(topic.name is None or topic.topic_id for topic in topics):
         return []
     find_topic = call.services.metadata.topic
-    return [name for name in dict.fromkeys(str(topic.name) for topic in topics) if find_topic(name) is None]
+    names = [name for name in dict.fromkeys(str(topic.name) for topic in topics) if find_topic(name) is None]
+    return names if call.rights is None else [name for name in names if _may_create(call, name)]
+
+
+def _may_create(call: RequestContext, name: str) -> bool:
+    """Return True if the client may see a topic, and make it."""
+    describes = sees(call.rights, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return describes and (
+        sees(call.rights, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+        or sees(call.rights, Operation.CREATE, ResourceType.TOPIC, name)
+    )
 
 
 def _begin(call: RequestContext, now: Now) -> Answer | Planned:
@@ -79,7 +92,6 @@ def _not_shown(failure: ApiError | None) -> ErrorCode:
 def _answer(call: RequestContext, refused: Mapping[str, ErrorCode]) -> Answer:
     """Return the answer. `refused` has the errors of topics that could not be made."""
     metadata = call.services.metadata
-    allowed = {"topic_authorized_operations": operations(call.request.include_topic_authorized_operations, TOPIC)}
     return {
         "throttle_time": 0,
         "brokers": [
@@ -88,41 +100,45 @@ def _answer(call: RequestContext, refused: Mapping[str, ErrorCode]) -> Answer:
         ],
         "cluster_id": metadata.cluster_id,
         "controller_id": metadata.controller_id,
-        "topics": _topics(call, allowed, refused),
-        "cluster_authorized_operations": operations(
-            getattr(call.original, "include_cluster_authorized_operations", False), CLUSTER
+        "topics": _topics(call, refused),
+        "cluster_authorized_operations": cluster_operations(
+            call, getattr(call.original, "include_cluster_authorized_operations", False)
         ),
         "error_code": ErrorCode.NONE,
     }
 
 
-def _topics(
-    call: RequestContext, allowed: dict[str, Any], refused: Mapping[str, ErrorCode]
-) -> LazyArray[Any]:
-    """Return the topics' answers, each with `allowed`, the operations that the client may do."""
+def _topics(call: RequestContext, refused: Mapping[str, ErrorCode]) -> LazyArray[Any]:
+    """Return the topics' answers."""
     metadata = call.services.metadata
     topics = call.request.topics
     if topics is None or (call.version == 0 and not topics):
-        return LazyArray(metadata.topics(), lambda topic: _describe(call, topic) | allowed)
+        all_topics = metadata.topics()
+        if call.rights is not None:  # a topic that the client may not see is left out
+            all_topics = [topic for topic in all_topics if call.rights.sees(*_DESCRIBE, topic.name)]
+        return LazyArray(all_topics, lambda topic: _describe(call, topic))
     # Answer each topic once, as Kafka does, because a topic of many partitions named a thousand times would fill the
     # memory.
     named = dict.fromkeys((requested.name, requested.topic_id) for requested in topics)
     if any(name is None or topic_id for name, topic_id in named):
         if call.version < BY_ID_VERSION:
-            return LazyArray(named, lambda name_and_id: _refused(*name_and_id) | allowed)
+            return LazyArray(named, lambda name_and_id: _refused(*name_and_id))
         # Like Kafka: a request that asks for one topic by its id is answered by ids only.
         ids = dict.fromkeys(topic_id for name, topic_id in named if topic_id or name is None)
-        return LazyArray(ids, lambda topic_id: _by_id(call, topic_id) | allowed)
+        return LazyArray(ids, lambda topic_id: _by_id(call, topic_id))
     names = [str(name) for name, _ in named]
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return LazyArray(names, lambda name: _by_name(call, name, refused.get(name, unknown)) | allowed)
+    return LazyArray(names, lambda name: _by_name(call, name, refused.get(name)))
 
 
 def _by_id(call: RequestContext, topic_id: UUID | None) -> dict[str, Any]:
     topic = call.services.metadata.topic(topic_id) if topic_id else None
     if topic is None:
-        return {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
-    return _describe(call, topic)
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    elif may(call.rights, *_DESCRIBE, topic.name):
+        return _describe(call, topic)
+    else:
+        code = FAILED[ResourceType.TOPIC].code  # an id is no secret, as in Kafka; a name is
+    return {"error_code": code, "name": None, "topic_id": topic_id} | _operations(call, "")
 
 
 def _refused(name: str | None, topic_id: UUID | None) -> dict[str, Any]:
@@ -130,16 +146,35 @@ def _refused(name: str | None, topic_id: UUID | None) -> dict[str, Any]:
     return {"error_code": ErrorCode.INVALID_REQUEST, "name": name or "", "topic_id": topic_id}
 
 
-def _by_name(call: RequestContext, name: str, missing: ErrorCode) -> dict[str, Any]:
-    """Return a topic. If it does not exist return the error `missing`, or that of an invalid name."""
+def _by_name(call: RequestContext, name: str, refused: ErrorCode | None) -> dict[str, Any]:
+    """Return a topic. If it does not exist return the error `refused`, that of an invalid name, or that it is unknown.
+    """
+    if not may(call.rights, *_DESCRIBE, name):
+        return {"error_code": FAILED[ResourceType.TOPIC].code, "name": name}
     topic = call.services.metadata.topic(name)
     if topic is not None:
         return _describe(call, topic)
+    if refused is None:
+        refused = _not_made(call, name)
     try:
         check_name(name)
     except ApiError as error:
-        return {"error_code": error.code, "name": name}
-    return {"error_code": missing, "name": name}
+        refused = error.code
+    return {"error_code": refused, "name": name} | _operations(call, name)
+
+
+def _not_made(call: RequestContext, name: str) -> ErrorCode:
+    """Return the error of a topic that does not exist: the client may not make it, or does not want to."""
+    wants = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
+    if wants and not _may_create(call, name) and not may(call.rights, Operation.CREATE, ResourceType.TOPIC, name):
+        return FAILED[ResourceType.TOPIC].code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _operations(call: RequestContext, name: str) -> dict[str, int]:
+    """Return the operations that the client may do on a topic, if it asks for them."""
+    is_requested = call.request.include_topic_authorized_operations
+    return {"topic_authorized_operations": operations(call, is_requested, ResourceType.TOPIC, name)}
 
 
 def _new_topics(
@@ -182,4 +217,4 @@ def _describe(call: RequestContext, topic: Topic) -> dict[str, Any]:
         "topic_id": topic.id,
         "is_internal": topic.is_internal,
         "partitions": partitions,
-    }
+    } | _operations(call, topic.name)

@@ -13,6 +13,8 @@ from uuid import UUID
 from broker.group.results import NO_RETENTION, CommitRequest, OffsetToCommit
 from broker.metadata.topic import Topic
 from broker.now import Now
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.group_coordination import GroupPartition
@@ -33,8 +35,9 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     coordinators: list[GroupPartition] = []
     for requested in call.original.topics:
         topic = _find(call, requested)
+        is_readable = may(call.rights, Operation.READ, ResourceType.TOPIC, _topic_name(topic, requested))
         for partition in requested.partitions:
-            error = _unknown(call, topic, partition)
+            error = _unknown(call, topic, partition) if is_readable else FAILED[ResourceType.TOPIC].code
             if topic is not None and not error:
                 indexes.append(len(errors))
                 offsets.append(_offset(topic, partition))
@@ -67,6 +70,10 @@ def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
 def _find(call: RequestContext, requested: Any) -> Topic | None:
     by_id = call.version >= TOPIC_IDS_VERSION
     return call.services.metadata.topic((requested.topic_id or NO_ID) if by_id else str(requested.name))
+
+
+def _topic_name(topic: Topic | None, requested: Any) -> str:
+    return topic.name if topic is not None else getattr(requested, "name", "")
 
 
 def _name(call: RequestContext, requested: Any) -> dict[str, Any]:

@@ -6,6 +6,8 @@ deletion is in the log; if it cannot be written the offsets stay.
 """
 
 from broker.now import Now
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.group_coordination import GroupPartition
@@ -16,8 +18,9 @@ from broker.wire.errors import ErrorCode
 
 def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     named = [(topic.name, partition.partition_index) for topic in call.request.topics for partition in topic.partitions]
-    existing = [partition for partition in named if _exists(call, *partition)]
-    errors: dict[tuple[str, int], ErrorCode] = {}
+    denied = {topic.name for topic in call.request.topics if not _may_read(call, topic.name)}
+    existing = [partition for partition in named if partition[0] not in denied and _exists(call, *partition)]
+    errors = {partition: FAILED[ResourceType.TOPIC].code for partition in named if partition[0] in denied}
     coordinators: list[GroupPartition] = []
     for first in range(0, len(existing) or 1, CHANGES_AT_ONCE):
         if first:
@@ -56,6 +59,10 @@ def _answer(call: RequestContext, errors: dict[tuple[str, int], ErrorCode]) -> A
             for topic in call.request.topics
         ],
     }
+
+
+def _may_read(call: RequestContext, name: str) -> bool:
+    return may(call.rights, Operation.READ, ResourceType.TOPIC, name)
 
 
 def _exists(call: RequestContext, name: str, partition: int) -> bool:

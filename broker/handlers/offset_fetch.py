@@ -14,10 +14,13 @@ from typing import Any
 from broker.group.coordinator import GroupCoordinator
 from broker.group.results import FetchedOffset
 from broker.now import Now
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED, may, sees
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
+ALL_VERSION = 2
 STABLE_VERSION = 7
 GROUPS_VERSION = 8
 TOPIC_IDS_VERSION = 10
@@ -34,6 +37,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _group(call: RequestContext, group: Any) -> dict[str, Any]:
+    if not may(call.rights, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+        return _denied(call, group)
     led = call.services.coordinators.groups.find(group.group_id)
     core, error = (None, led) if isinstance(led, ErrorCode) else (led.core, ErrorCode.NONE)
     topics: LazyArray[Any]
@@ -44,11 +49,24 @@ def _group(call: RequestContext, group: Any) -> dict[str, Any]:
     return {"group_id": group.group_id, "topics": topics, "error_code": error}
 
 
+def _denied(call: RequestContext, group: Any) -> dict[str, Any]:
+    """Return the answer for a group that the client may not see. Only v1 has the error at the partitions."""
+    code = FAILED[ResourceType.GROUP].code
+    topics = []
+    if call.version < ALL_VERSION:
+        for topic in group.topics:
+            topics.append(
+                {"name": topic.name, "partitions": [_partition(index, code) for index in topic.partition_indexes]}
+            )
+    return {"group_id": group.group_id, "topics": topics, "error_code": code}
+
+
 def _all(call: RequestContext, core: GroupCoordinator, group_id: str) -> LazyArray[Any]:
     metadata = call.services.metadata
     topic_offsets = [
         (name, list(partitions))
         for name, partitions in groupby(core.committed(group_id), lambda committed: committed[0])
+        if sees(call.rights, Operation.DESCRIBE, ResourceType.TOPIC, name)
     ]
     by_id = call.version >= TOPIC_IDS_VERSION
     topics = {name: metadata.topic(name) for name, _ in topic_offsets} if by_id else {}
@@ -71,6 +89,8 @@ def _topic(
         topic = call.services.metadata.topic(requested.topic_id) if requested.topic_id else None
         key, name = {"topic_id": requested.topic_id}, topic.name if topic else ""
         error = error or (ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_ID)
+    if name and not may(call.rights, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        error = FAILED[ResourceType.TOPIC].code
     if error or core is None:
         return key | {"partitions": [_partition(index, error) for index in requested.partition_indexes]}
     wanted = [(name, index) for index in requested.partition_indexes]

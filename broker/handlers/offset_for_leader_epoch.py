@@ -10,6 +10,8 @@ from typing import Any
 
 from broker.log import leader_epochs
 from broker.now import Now
+from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
+from broker.security.authorization.rights import FAILED
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ApiError, ErrorCode
@@ -24,7 +26,21 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 def _topic(call: RequestContext, topic: Any) -> dict[str, Any]:
     name = topic.topic
+    if not _may_describe(call, name):
+        code = FAILED[ResourceType.TOPIC].code
+        denied = [{"partition": partition.partition, "error_code": code} for partition in topic.partitions]
+        return {"topic": name, "partitions": denied}
     return {"topic": name, "partitions": LazyArray(topic.partitions, lambda partition: _answer(call, name, partition))}
+
+
+def _may_describe(call: RequestContext, topic: str) -> bool:
+    """Return True for another broker, and for a client that may see the topic."""
+    rights = call.rights
+    return (
+        rights is None
+        or rights.sees(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        or rights.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    )
 
 
 def _answer(call: RequestContext, topic: str, partition: Any) -> dict[str, Any]:

@@ -12,6 +12,8 @@ Version notes: v8 names the records at fault (KIP-467). From v13 topics have ids
 With the private tag (broker.wire.tags) the answer has the ids of the records.
 """
 
+from collections.abc import Iterable
+
 from broker.log.validation import opening
 from broker.log.validation.record_check import Budget
 from broker.now import Now
@@ -19,6 +21,8 @@ from broker.produce.outcome import Postponed, WithoutIds
 from broker.produce.turn import StagedProduce
 from broker.produce.validate import PARTITIONS_AT_ONCE, await_all, validate_again, validate_batch
 from broker.record.batch import is_transactional, record_count_of
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED
 from broker.services.context import BrokerServices, RequestContext
 from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
@@ -36,10 +40,14 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
     number = len(partitions)
     turn = services.turn
     if number == 1 and request.acks in _ACKS:  # nearly always; the rules for several partitions cost it time
-        staged = StagedProduce(call.version, call.client_id, request, 1, opened)
+        staged = StagedProduce(call.version, call.client_id, request, 1, opened, call.rights)
         budget = turn.budget
         budget.units = opening.INLINE_UNITS
         batch = partitions[0][2] if call.records is None else call.records
+        if call.rights is not None and not _may_transact(call, [batch]):
+            turn.refuse(staged, 0, FAILED[ResourceType.TRANSACTIONAL_ID])
+            turn.requests.append(staged)
+            return staged
         outcome = validate_batch(services, staged, 0, batch, now, budget)
         if outcome.__class__ is not tuple and isinstance(outcome, Postponed):
             return outcome
@@ -52,7 +60,7 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
         retry_wall_ms = services.id_stamper.retry_wall_ms(max(records, 1), now)
         if retry_wall_ms is not None:
             return WithoutIds(retry_wall_ms)
-    staged = StagedProduce(call.version, call.client_id, request, number, opened)
+    staged = StagedProduce(call.version, call.client_id, request, number, opened, call.rights)
     if request.acks not in _ACKS:
         for index in range(number):
             turn.refuse(staged, index, _acks_refusal(services, staged, index))
@@ -65,6 +73,9 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
         error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without transactional id")
         for index in range(number):
             turn.refuse(staged, index, error)
+    elif call.rights is not None and not _may_transact(call, [batch for _, _, batch in partitions]):
+        for index in range(number):
+            turn.refuse(staged, index, FAILED[ResourceType.TRANSACTIONAL_ID])
     elif number > PARTITIONS_AT_ONCE:
         staged.steps = _stage_in_steps(services, staged, now)
         return staged
@@ -81,6 +92,16 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
             turn.stage(staged, index, validated)
     turn.requests.append(staged)
     return staged
+
+
+def _may_transact(call: RequestContext, batches: Iterable[memoryview | None]) -> bool:
+    """Return True unless a batch is transactional and the client may not write with the request's transactional id."""
+    rights, transactional_id = call.rights, call.request.transactional_id
+    if rights is None or transactional_id is None:
+        return True
+    if not any(batch is not None and is_transactional(batch) for batch in batches):
+        return True
+    return rights.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def _stage_in_steps(services: BrokerServices, staged: StagedProduce, now: Now) -> Steps[Postponed | None]:

@@ -14,6 +14,8 @@ from broker.group.results import CommitRequest, OffsetToCommit
 from broker.log.verification import Verification
 from broker.now import Now
 from broker.produce.outcome import Unverified
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.group_coordination import GroupPartition
@@ -73,10 +75,10 @@ def _commit_some(
     call: RequestContext, led: GroupPartition | ErrorCode, partitions: list[tuple[str, Any]], now: Now
 ) -> list[ErrorCode]:
     """Return an error for each partition, in order."""
-    exists = [_exists(call, topic, partition.partition_index) for topic, partition in partitions]
-    existing = [partition for partition, is_known in zip(partitions, exists, strict=True) if is_known]
-    errors = iter(_commit(call, led, existing, now))
-    return [next(errors) if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for is_known in exists]
+    refused = [_refused(call, topic, partition.partition_index) for topic, partition in partitions]
+    accepted = [partition for partition, error in zip(partitions, refused, strict=True) if not error]
+    errors = iter(_commit(call, led, accepted, now))
+    return [error or next(errors) for error in refused]
 
 
 def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
@@ -96,9 +98,13 @@ def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
     }
 
 
-def _exists(call: RequestContext, name: str, partition: int) -> bool:
+def _refused(call: RequestContext, name: str, partition: int) -> ErrorCode:
+    """Return the error of a partition that the client may not read, or that does not exist; NONE for any other."""
+    if not may(call.rights, Operation.READ, ResourceType.TOPIC, name):
+        return FAILED[ResourceType.TOPIC].code
     topic = call.services.metadata.topic(name)
-    return topic is not None and 0 <= partition < len(topic.partitions)
+    exists = topic is not None and 0 <= partition < len(topic.partitions)
+    return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _commit(

@@ -1,4 +1,4 @@
-"""A change of the metadata, and the values in it that are no topics: the owners of quotas, and credentials."""
+"""A change of the metadata, and the values in it that are no topics: owners of quotas, credentials, access rules."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from broker.metadata.topic import Topic
+from broker.security.authorization.acl import AclBinding
 
 Entity: TypeAlias = tuple[tuple[str, str | None], ...]
 """The owner of a quota: (type, name) pairs, ordered by type. None as name stands for all without a separate quota."""
@@ -44,3 +45,4 @@ class Change:
     credentials: Mapping[tuple[str, int], Credential] | None = None
     producer_ids: int = 0
     """The number of producer ids to reserve."""
+    acls: frozenset[AclBinding] | None = None

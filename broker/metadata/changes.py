@@ -24,7 +24,7 @@ from broker.wire.errors import ApiError, ErrorCode
 Answer: TypeAlias = Any
 Keys: TypeAlias = Collection[Hashable] | None
 """The names of the things that a request changes. None stands for anything: no other change goes beside it."""
-QUOTAS, CREDENTIALS, PRODUCER_IDS = "quotas", "credentials", "producer ids"
+QUOTAS, CREDENTIALS, PRODUCER_IDS, ACLS = "quotas", "credentials", "producer ids", "access rules"
 CHANGED = "a change of the metadata"
 """The purgatory key of all requests that wait for a change."""
 

@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from broker.metadata.change import Change, Credential, Entity, entity_of
 from broker.metadata.topic import Topic
+from broker.security.authorization.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 
 FILE = "metadata.json"
 _VERSION = 2
@@ -43,12 +44,13 @@ class Document(NamedTuple):
     """The coordinator of the cluster that the directory belongs to, as text; "" for a server alone."""
     broker_id: int | None = None
     """The id that the broker of this directory has in its cluster; None for a server alone."""
+    acls: frozenset[AclBinding] = frozenset()
 
     def changed(self, changes: Iterable[Change], commits: int) -> "Document":
         """Return the document with these changes, as commit number `commits`."""
         topics, deleting = dict(self.topics), list(self.deleting)
         producer_ids_end, brokers = self.producer_ids_end, self.brokers
-        quotas, credentials = self.quotas, self.credentials
+        quotas, credentials, acls = self.quotas, self.credentials, self.acls
         for change in changes:
             for name, topic in change.topics.items():
                 if topic is not None:
@@ -58,6 +60,7 @@ class Document(NamedTuple):
             brokers = brokers if change.broker_properties is None else change.broker_properties
             quotas = quotas if change.quotas is None else change.quotas
             credentials = credentials if change.credentials is None else change.credentials
+            acls = acls if change.acls is None else change.acls
             producer_ids_end += change.producer_ids
         return self._replace(
             commits=commits,
@@ -65,6 +68,7 @@ class Document(NamedTuple):
             brokers=brokers,
             quotas=quotas,
             credentials=credentials,
+            acls=acls,
             topics=topics,
             deleting=tuple(deleting),
         )
@@ -80,10 +84,12 @@ class DocumentEncoder:
         self._topics: dict[str, tuple[Topic, str]] = {}
         self._quotas: tuple[object, str] = None, ""
         self._credentials: tuple[object, str] = None, ""
+        self._acls: tuple[object, str] = None, ""
 
     def encode(self, document: Document) -> bytes:
         """Return the bytes of the store's file. Not thread-safe."""
         parts = {
+            "acls": self._acls_of(document) if document.acls else "",
             "broker_id": "" if document.broker_id is None else str(document.broker_id),
             "brokers": _text({name: dict(properties) for name, properties in document.brokers.items()}),
             "cluster_id": _text(document.cluster_id),
@@ -121,6 +127,13 @@ class DocumentEncoder:
             self._credentials = document.credentials, text
         return text
 
+    def _acls_of(self, document: Document) -> str:
+        acls, text = self._acls
+        if acls is not document.acls:
+            text = _text([_acl_to_json(binding) for binding in sorted(document.acls)])
+            self._acls = document.acls, text
+        return text
+
     def _topics_of(self, document: Document) -> Iterable[str]:
         texts, self._topics = self._topics, {}
         for name in sorted(document.topics):
@@ -134,6 +147,22 @@ class DocumentEncoder:
 
 def _text(value: object) -> str:
     return json.dumps(value, sort_keys=True)
+
+
+def _acl_to_json(binding: AclBinding) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else value.name for name, value in binding._asdict().items()}
+
+
+def _acl_of(value: Mapping[str, str]) -> AclBinding:
+    return AclBinding(
+        ResourceType[value["resource_type"]],
+        PatternType[value["pattern_type"]],
+        value["name"],
+        value["principal"],
+        value["host"],
+        Operation[value["operation"]],
+        Permission[value["permission"]],
+    )
 
 
 def decode(data: bytes) -> Document:
@@ -159,6 +188,7 @@ def decode(data: bytes) -> Document:
             doubtful_producer_ids_end=int(document.get("doubtful_producer_ids_end", 0)),
             coordinator=str(document.get("coordinator", "")),
             broker_id=None if document.get("broker_id") is None else int(document["broker_id"]),
+            acls=frozenset(_acl_of(value) for value in document.get("acls", ())),
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, MetadataDamaged):

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from broker.metadata.change import Change, Credential, Entity
 from broker.metadata.topic import Topic, check_name, metric_name
+from broker.security.authorization.acl import AclBinding
 from broker.wire.errors import ApiError, ErrorCode
 
 NO_CONTROLLER = -1
@@ -61,6 +62,7 @@ class ImageDelta:
     alters_brokers: bool = False
     """True if settings of brokers have changed."""
     alters_quotas: bool = False
+    alters_acls: bool = False
 
     def copies_lost_by(self, broker_id: int) -> dict[str, list[int]]:
         """Return the partitions, by topic, of which a broker had a copy and has none now."""
@@ -73,7 +75,7 @@ class ImageDelta:
 
 
 class Image:
-    """Brokers, topics by name and by id, settings, quotas and credentials."""
+    """Brokers, topics by name and by id, settings, quotas, credentials and access rules."""
 
     def __init__(self, cluster_id: str = "") -> None:
         self.cluster_id = cluster_id
@@ -82,7 +84,7 @@ class Image:
         """The live brokers by id, in the order of their ids."""
         self.live_ids: frozenset[int] = frozenset()
         self.generation = 0
-        """Differs after each change of topics, so that earlier look-ups are known to be stale."""
+        """Differs after each change of topics or rules, so that earlier look-ups are known to be stale."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change of `generation`."""
         self.broker_properties: Mapping[str, Mapping[str, str]] = {}
@@ -90,6 +92,7 @@ class Image:
         self.quotas: Mapping[Entity, Mapping[str, float]] = {}
         self.credentials: Mapping[tuple[str, int], Credential] = {}
         """By user and mechanism (1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512)."""
+        self.acls: frozenset[AclBinding] = frozenset()
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_metric: dict[str, dict[str, None]] = {}
@@ -143,13 +146,20 @@ class Image:
                 delta.alters_quotas = True
             if change.credentials is not None:
                 self.credentials = change.credentials
+            if change.acls is not None:
+                self.acls = change.acls
+                delta.alters_acls = True
             if change.topics:
                 self._apply_topics(change.topics, delta)
         return delta
 
-    def _apply_topics(self, topics: Mapping[str, Topic | None], delta: ImageDelta) -> None:
+    def expire(self) -> None:
+        """Make all earlier look-ups stale."""
         self.generation += 1
         self.on_change()
+
+    def _apply_topics(self, topics: Mapping[str, Topic | None], delta: ImageDelta) -> None:
+        self.expire()
         for name, topic in topics.items():
             before = self._topics.get(name)
             if before is not None and (topic is None or topic.id != before.id):

@@ -131,7 +131,8 @@ class LocalMetadata:
         self.producer_ids.doubtful_end = document.doubtful_producer_ids_end
         self._deleting = dict.fromkeys(document.deleting)
         self.coordinator, self.joined_id = document.coordinator, document.broker_id
-        self.image.apply([Change(document.topics, document.brokers, document.quotas, document.credentials)])
+        settings = Change(document.topics, document.brokers, document.quotas, document.credentials, acls=document.acls)
+        self.image.apply([settings])
 
     def document(self) -> Document:
         """Return the document as it is now."""
@@ -147,6 +148,7 @@ class LocalMetadata:
             self.producer_ids.doubtful_end,
             self.coordinator,
             self.joined_id,
+            self.image.acls,
         )
 
     def join(self, cluster_id: str, coordinator: str) -> None:

@@ -25,6 +25,7 @@ from broker.now import Now
 from broker.produce.outcome import Postponed, Validated, VerificationRefused
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from broker.replication.stored_end import ACKS_ALL, StoredEnd, counts_copies
+from broker.security.authorization.rights import Rights
 from broker.stamping.clock_waits import ClockWaits
 from broker.stamping.id_stamper import LEAD_RETRY_MS, IdStamper
 from broker.steps import Steps
@@ -48,7 +49,7 @@ class StagedProduce:
     __slots__ = (
         "version", "client_id", "request", "acks", "results", "unsettled", "originals", "unstored", "failure", "adapt",
         "opened", "conn", "codec", "template", "reply", "correlation_id", "began_ns", "held_until_ms",
-        "steps",
+        "steps", "rights",
     )  # fmt: skip
 
     conn: Any
@@ -57,7 +58,13 @@ class StagedProduce:
     began_ns: int
 
     def __init__(
-        self, version: int, client_id: str | None, request: ProduceRequest, number: int, opened: OpenJob | None = None
+        self,
+        version: int,
+        client_id: str | None,
+        request: ProduceRequest,
+        number: int,
+        opened: OpenJob | None = None,
+        rights: Rights | None = None,
     ) -> None:
         """`number`: its partitions. `request` may lack the records, because `stage` gets them as an argument."""
         self.version = version
@@ -68,6 +75,8 @@ class StagedProduce:
         self.unsettled = number
         self.originals: dict[int, memoryview] | None = None
         """By a partition's index, its batch as the producer sent it, if the topic's rules have changed it."""
+        self.rights = rights
+        """The rights of the client; None without an authorizer."""
         self.opened = opened
         """The job in which a thread has opened the records; None if the reactor thread checks them."""
         self.unstored: list[tuple[StoredEnd, int]] | None = None

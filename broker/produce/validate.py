@@ -4,6 +4,8 @@ The records are checked as the topic's `flakelog.validate.records` says, and a t
 (broker.log.validation.opening).
 """
 
+from uuid import UUID
+
 from broker.log.validation.batch import validate
 from broker.log.validation.open_job import OpenTask
 from broker.log.validation.opening import IdHeaders, check_records, prepare
@@ -24,6 +26,8 @@ from broker.produce.ports import ProduceServices
 from broker.produce.turn import StagedProduce
 from broker.record.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal
 from broker.replication.stored_end import ACKS_ALL, check_in_sync
+from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.rights import FAILED, Rights
 from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import ProduceRequest
@@ -42,6 +46,8 @@ def validate_batch(
     Without a limit on the budget it is never postponed: see `validate_again`.
     """
     target = staged.request.partitions[index]
+    if staged.rights is not None and (denial := _denial(services, staged.rights, target[0])) is not None:
+        return denial
     try:
         log = services.log_of(target[0], target[1])
         if services.replication is not None and staged.acks == ACKS_ALL:
@@ -81,6 +87,16 @@ def validate_batch(
         if budget.is_limited:
             return AwaitsVerification((unverified.verification,))
         return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, str(unverified))
+
+
+def _denial(services: ProduceServices, rights: Rights, topic: str | UUID) -> ApiError | None:
+    """Return the error of a client that may not write to a topic, None for an id that no topic has."""
+    if isinstance(topic, UUID):
+        named = services.metadata.topic(topic)
+        if named is None:
+            return None
+        topic = named.name
+    return None if rights.may(Operation.WRITE, ResourceType.TOPIC, topic) else FAILED[ResourceType.TOPIC]
 
 
 def await_all(

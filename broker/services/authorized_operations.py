@@ -1,25 +1,28 @@
-"""The operations that a client may do: on a broker without access rules, all of them (KIP-430).
+"""The operations that a client may do with a resource: on a broker without access rules, all of them (KIP-430).
 
 The bits are Kafka's AclOperation codes, limited to those that a kind of resource has.
 """
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = range(3, 12)
-_IDEMPOTENT_WRITE = 12
+from broker.security.authorization.acl import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
+from broker.services.context import RequestContext
 
 NOT_ASKED = -(2**31)
+_ALL = {kind: sum(1 << operation for operation in operations) for kind, operations in OPERATIONS.items()}
+TOPIC, GROUP = _ALL[ResourceType.TOPIC], _ALL[ResourceType.GROUP]
+CLUSTER = _ALL[ResourceType.CLUSTER]
 
 
-def operations(is_requested: bool, allowed: int) -> int:
-    """Return the operations if the client asked for them, else NOT_ASKED."""
-    return allowed if is_requested else NOT_ASKED
+def operations(call: RequestContext, is_requested: bool, resource_type: ResourceType, name: str) -> int:
+    """Return the operations that a request's client may do if it asked for them, else NOT_ASKED."""
+    if not is_requested:
+        return NOT_ASKED
+    return _ALL[resource_type] if call.rights is None else call.rights.operations(resource_type, name)
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-GROUP = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-CLUSTER = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)
+def cluster_operations(call: RequestContext, is_requested: bool) -> int:
+    """Return the operations on the cluster: none, as in Kafka, if the client may not describe the cluster."""
+    rights = call.rights
+    if is_requested and rights is not None:
+        if not rights.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+            return 0
+    return operations(call, is_requested, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -15,6 +15,8 @@ from broker.metadata.changes import Planned
 from broker.metadata.staged import Staged
 from broker.metadata.topic import Topic, check_name, topic_keys
 from broker.now import Now
+from broker.security.authorization import acl
+from broker.security.authorization.rights import check
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.kafka_messages import in_kafkas_words, invalid_value, not_hosted, unknown_topic
 from broker.services.topic_changes import plan_alteration
@@ -56,6 +58,16 @@ def check_broker(services: BrokerServices, name: str, or_all: str = "") -> None:
     if name != str(node_id):
         reason = f"Unexpected broker id, expected {node_id}{or_all}, but received {name}"
         raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def check_rights(call: RequestContext, operation: acl.Operation, kind: int, name: str) -> None:
+    """Raise ApiError unless the client may do an operation with the settings of a resource."""
+    if kind == ResourceType.TOPIC:
+        check(call.rights, operation, acl.ResourceType.TOPIC, name)
+    elif kind == ResourceType.GROUP:
+        check(call.rights, operation, acl.ResourceType.GROUP, name)
+    else:
+        check(call.rights, operation, acl.ResourceType.CLUSTER, acl.CLUSTER_NAME)
 
 
 def sources_of(services: BrokerServices) -> BrokerSources:
@@ -129,6 +141,7 @@ def _check(
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if number in twice:
                 raise twice[number]
+            check_rights(call, acl.Operation.ALTER_CONFIGS, *key)
             _alter(call, asked_resource, new_properties, altered)
         except ApiError as error:
             refused[key] = error.code, error.message

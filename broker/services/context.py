@@ -28,12 +28,16 @@ from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
 from broker.security.altered_tls import AlteredTls
+from broker.security.authorization.audit_log import AuditLog
+from broker.security.authorization.authorizer import Authorizer
+from broker.security.authorization.rights import Rights
+from broker.security.principal_rules import ANONYMOUS
 from broker.security.sasl.listeners import SaslListeners
 from broker.services.coordinators import Coordinators
 from broker.services.fetch_sessions import FetchSessions
 from broker.services.image_consequences import follow_alone, follow_metadata, follow_stored
 from broker.services.kafka_messages import not_led
-from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
+from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, parse_super_users, with_properties
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
 from broker.stamping.clock_waits import ClockWaits
@@ -124,6 +128,11 @@ class BrokerServices:
     """The name of the listener that other brokers use; None on a server alone."""
     protected_listener: str | None = None
     """The same, if clients have another listener."""
+    authorizer: Authorizer | None = field(init=False, default=None)
+    """Decides what clients may do; None if they may do everything."""
+    audit: AuditLog = field(init=False)
+    now_ms: Callable[[], int] = field(init=False, default=lambda: 0)
+    """The clock of the engine, in monotonic ms, which the engine sets."""
     _led: dict[tuple[str | UUID, int], PartitionLog] = field(default_factory=dict)
     """A cache of `log_of` by topic (name or id) and partition; a change of topics clears it."""
 
@@ -145,6 +154,13 @@ class BrokerServices:
             self._join(self.member)
         self.sasl.credentials = lambda: self.metadata.credentials
         self.configure()
+        self.audit = AuditLog(self.report, lambda: self.now_ms(), self.config.audit_lines_max)
+        if self.config.authorizer_class_name:
+            self.authorizer = Authorizer(
+                parse_super_users(self.config.super_users),
+                self.metadata.acls,
+                allows_without_rules=self.config.allow_everyone_if_no_acl_found,
+            )
         self.fetch_sessions = FetchSessions(
             self.config.max_incremental_fetch_session_cache_slots,
             self.config.fetch_session_partitions_max,
@@ -220,6 +236,14 @@ class BrokerServices:
 
             self.quotas = QuotaManager(self.config)
         self.quotas.use(self.metadata.quotas)
+
+    # --- access rules --------------------------------------------------------------------------------------------
+
+    def use_acls(self) -> None:
+        """Decide by the rules of the image. Fetch sessions look at all their partitions anew."""
+        if self.authorizer is not None:
+            self.authorizer.use(self.metadata.acls)
+            self.hosted.expire()
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
@@ -322,6 +346,13 @@ class RequestContext(NamedTuple):
     """Produce: what a thread has made of the request's records, if it had to open them."""
     records: memoryview | None = None
     """Produce: the records of its only partition, if a template has read them. Then `request` has no records."""
+    rights: Rights | None = None
+    """The rights of the client; without an authorizer None, and the client may do everything."""
+
+    @property
+    def principal(self) -> str:
+        """Return the client as Kafka writes it, "User:NAME"."""
+        return f"User:{ANONYMOUS}" if self.rights is None else self.rights.principal
 
     def count_mutation(self, partitions: int, strict_from: int, now: Now) -> None:
         """Count partitions that the request creates or deletes, for the quota `controller_mutation_rate` (KIP-599).

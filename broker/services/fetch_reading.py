@@ -12,6 +12,8 @@ from broker.now import Now
 from broker.produce.current_leader import ELSEWHERE, current_leader
 from broker.record.compression import Codec
 from broker.replication.partition import Partition
+from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
+from broker.security.authorization.rights import FAILED, Rights
 from broker.services.context import RequestContext
 from broker.services.fetch_session import FetchSession, WantedPartition
 from broker.services.follower_session import FollowerSession
@@ -56,7 +58,7 @@ def collect(
     request: FetchRequest = call.request
     generation = call.services.hosted.generation
     wants_ids, committed = request.wants_ids, request.isolation_level == READ_COMMITTED
-    is_follower = request.replica_id >= 0
+    is_follower, rights = request.replica_id >= 0, call.rights
     if so_far is None:
         bytes_left, size = bytes_max(call), 0
         bytes_min = min(request.min_bytes, bytes_left)
@@ -66,11 +68,12 @@ def collect(
     results: Results = []
     unread: Unread = []
     for wanted in partitions if session is None else session.with_news(partitions, generation):
-        requested = wanted.requested
-        topic, partition, offset, limit, leader_epoch, last_epoch, _ = requested
+        requested = topic, partition, offset, limit, leader_epoch, last_epoch, _ = wanted.requested
         diverging = None
         limit = limit if limit < bytes_left else bytes_left
         try:
+            if rights is not None:
+                _check_rights(call, rights, wanted)
             log = wanted.log
             if log is None or wanted.generation != generation or (is_follower and log.offline is not None):
                 log = _find(call, wanted, generation)
@@ -109,6 +112,27 @@ def collect(
     if so_far is not None:
         so_far.bytes_left, so_far.size = bytes_left, size
     return results, enough or size >= bytes_min, unread
+
+
+def _check_rights(call: RequestContext, rights: Rights, wanted: WantedPartition) -> None:
+    """Raise ApiError unless the client is a broker that follows, or may read the topic.
+
+    An id that no topic has is answered as unknown.
+    """
+    if call.request.replica_id >= 0:
+        is_allowed = rights.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    else:
+        named = wanted.requested.topic
+        topic = None if isinstance(named, str) else call.services.metadata.topic(named)
+        name = named if isinstance(named, str) else topic.name if topic is not None else None
+        is_allowed = name is None or rights.may(Operation.READ, ResourceType.TOPIC, name)
+    if not is_allowed:
+        raise FAILED[ResourceType.TOPIC]
+
+
+def denied(requested: FetchPartition) -> FetchedPartition:
+    """Return the answer for a partition that the client has no right to."""
+    return FetchedPartition(requested.topic, requested.partition, error_code=FAILED[ResourceType.TOPIC].code)
 
 
 def _read_to_end(

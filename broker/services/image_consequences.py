@@ -42,6 +42,8 @@ class ChangedServices(Protocol):
 
     def use_quotas(self) -> None: ...
 
+    def use_acls(self) -> None: ...
+
     def touch(self, log: PartitionLog, now: Now) -> None: ...
 
 
@@ -72,6 +74,8 @@ def _use_settings(services: ChangedServices, delta: ImageDelta, now: Now) -> Non
         services.logs.configure(services.topic_configs())
         if services.replication is not None:
             services.replication.configured(now)
+    if delta.alters_acls:
+        services.use_acls()
     if delta.alters_quotas:
         services.use_quotas()
 

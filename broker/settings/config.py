@@ -41,6 +41,12 @@ FULL = "full"
 LENGTHS = "lengths"
 HEADER = "header"
 VALIDATE_RECORDS = (FULL, LENGTHS, HEADER)
+AUTHORIZERS = (
+    "",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+"""The values of `authorizer.class.name`. The last one, in files of older brokers, means the same here."""
 COMPRESSION_TYPES = (PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd")
 
 
@@ -82,6 +88,24 @@ def parse_overrides(value: str) -> dict[str, int]:
         address, _, number = override.rpartition(":")
         overrides[str(ip_address(address.strip("[]")))] = int(number)
     return overrides
+
+
+def parse_super_users(value: str) -> frozenset[str]:
+    """Parse "User:ada;User:CN=brokers,O=x" into principals. Raise ValueError."""
+    users = frozenset(filter(None, (part.strip() for part in value.split(";"))))
+    for user in users:
+        kind, separator, _ = user.partition(":")
+        if not kind or not separator:
+            raise ValueError(f"{user} is no principal")
+    return users
+
+
+def _super_users(value: str) -> str | None:
+    try:
+        parse_super_users(value)
+    except ValueError as error:
+        return f"must be principals as User:ada, with a semicolon between them; {error}"
+    return None
 
 
 def _connection_overrides(value: str) -> str | None:
@@ -853,6 +877,37 @@ class BrokerConfig:
         10_000,
         "SCRAM credentials of users: all are written anew when one is altered.",
         check=at_least(1),
+    )
+    authorizer_class_name: str = setting(
+        "authorizer.class.name",
+        "",
+        "Checks what clients may do by access rules; empty: every client may do everything.",
+        check=one_of(*AUTHORIZERS),
+    )
+    super_users: str = setting(
+        "super.users",
+        "",
+        "Principals that may do everything with an authorizer, as User:ada, with a semicolon between them.",
+        check=_super_users,
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        "allow.everyone.if.no.acl.found",
+        False,
+        "With an authorizer, whether every client may do everything with a resource that no access rule is about.",
+    )
+    max_acls: int = setting(
+        "flakelog.max.acls",
+        10_000,
+        "Access rules that may be added: each change of one builds their index anew, some 2 microseconds a rule.",
+        check=at_least(1),
+        unit="rules",
+    )
+    audit_lines_max: int = setting(
+        "flakelog.audit.lines.max",
+        20,
+        "Lines about denied requests in a second; the log then says how many were left out.",
+        check=at_least(1),
+        unit="lines",
     )
     max_request_partition_size_limit: int = setting(
         "max.request.partition.size.limit",

@@ -179,7 +179,8 @@ DIFFERENCES = (
     ),
     (
         "Access rules and quotas",
-        "There is no authorizer, as in Kafka without one: access rules are answered with SECURITY_DISABLED. Quotas "
+        "StandardAuthorizer checks every API as Kafka does; AclAuthorizer, the name of older files, means the same. "
+        "More rules than flakelog.max.acls are refused. The line of the audit log does not name the rule. Quotas "
         "hold as in Kafka; request_percentage is of the one thread there is. Of a Fetch the records count, without "
         "what is around them; a batch larger than all windows let through is sent once nothing else was, and its time "
         "waited for, where Kafka never sends it.",

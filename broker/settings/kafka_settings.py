@@ -357,25 +357,16 @@ _BROKER_ROWS = [
         """
         authorizer.class.name string
         """,
-        REFUSED,
-        "clients are not authorized, who reaches a listener may do everything; leave it out, and listen where "
-        "only friends are",
-        ("",),
+        HONOURED,
+        "",
     ),
     *_rows(  # the settings of Kafka's StandardAuthorizer, which are in no ConfigDef
         """
         ~super.users string -
-        """,
-        IGNORED,
-        "there is no authorizer, so that every client may do everything",
-    ),
-    *_rows(
-        """
         ~allow.everyone.if.no.acl.found boolean -
         """,
-        REFUSED,
-        "clients are not authorized, and there are no ACLs; leave it out, and listen where only friends are",
-        ("true",),
+        HONOURED,
+        "",
     ),
     *_rows(
         """

@@ -38,6 +38,10 @@ REACHED = {
     "flakelog.authentications.max.per.address": (
         "engine/test_authenticator.py::test_a_closed_connection_lets_another_begin"
     ),
+    "flakelog.audit.lines.max": (
+        "security/authorization/test_audit_log.py::"
+        "test_a_second_has_a_few_lines_and_the_next_one_says_how_many_were_left_out"
+    ),
     "flakelog.auto.create.topics.max": "handlers/test_many_topics.py::test_how_many_a_request_makes_is_a_setting",
     "flakelog.fetch.session.partitions.max": (
         "services/test_fetch_session.py::test_the_partitions_of_all_sessions_are_limited"
@@ -50,6 +54,7 @@ REACHED = {
         "handlers/test_many_markers.py::"
         "test_past_the_limit_of_requests_for_many_markers_the_next_is_refused_and_can_be_asked_again"
     ),
+    "flakelog.max.acls": EVERY_ERROR,
     "flakelog.max.batch.records": "log/validation/test_batch.py::test_more_records_than_the_limit_are_refused",
     "flakelog.max.client.quotas": EVERY_ERROR,
     "flakelog.max.delayed.operations": (

@@ -1,4 +1,4 @@
-"""Access rules as Kafka has them: who may, or may not, do an operation on which resources (KIP-11, KIP-290).
+"""Kafka's access rules: a rule allows a principal an operation on resources, or denies it (KIP-11, KIP-290).
 
 A rule names resources of one type by a pattern. A LITERAL pattern is a name, or "*" for all names; a PREFIXED pattern
 is the begin of names. A filter selects rules. It leaves open whatever is ANY or None; a pattern type of MATCH selects
@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 WILDCARD = "*"
-"""As a name: all resources of a type. As a host: all hosts."""
+"""As a name it stands for all resources of a type, as a host for all hosts."""
 CLUSTER_NAME = "kafka-cluster"
 """The name of the only resource of type CLUSTER."""
 USER = "User"
@@ -19,7 +19,7 @@ EVERYBODY = "User:*"
 
 
 class _Coded(IntEnum):
-    """Numbers in messages. One that has no meaning is UNKNOWN."""
+    """Numbers in messages. A number without a meaning is UNKNOWN."""
 
     @classmethod
     def _missing_(cls, value: object) -> "_Coded":
@@ -27,7 +27,7 @@ class _Coded(IntEnum):
 
 
 class ResourceType(_Coded):
-    """What a rule is about."""
+    """The type of the resources that a rule names."""
 
     UNKNOWN = 0
     ANY = 1
@@ -50,7 +50,7 @@ class PatternType(_Coded):
 
 
 class Operation(_Coded):
-    """What a client does with a resource."""
+    """The operations on resources."""
 
     UNKNOWN = 0
     ANY = 1
@@ -99,7 +99,7 @@ OPERATIONS = {
 
 
 class AclBinding(NamedTuple):
-    """One access rule. The principal is "User:NAME", the host an IP address."""
+    """An access rule. The principal is "User:NAME", the host an IP address."""
 
     resource_type: ResourceType
     pattern_type: PatternType

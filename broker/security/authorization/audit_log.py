@@ -1,8 +1,8 @@
 """The audit log: a line for each request that is denied, and for each change of rules and credentials.
 
-A client that is denied the same each second must not fill the disk, so a second has so many lines at most, and a line
-then says how many were left out. Texts of clients are shown so that none of them can pass for a line of its own, or for
-another part of a line.
+The number of lines in a second is limited, because a client that repeats a denied request must not fill the disk. The
+log then says how many lines it left out. A client's text stands in quotes, without controls, so that it cannot pass for
+another line or another part of a line.
 """
 
 from collections.abc import Callable

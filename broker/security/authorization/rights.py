@@ -30,16 +30,16 @@ class ApiRights(NamedTuple):
     """The rights that an API asks for.
 
     A request lacks a right as a whole unless its client has one of `cluster` on the cluster, and each of `named` on the
-    group or the transactional id that the request names. The handler asks for those of `each`, of each thing in the
+    group or the transactional id that the request names. The handler asks for those of `items`, of each thing in the
     request or in the answer.
     """
 
     cluster: tuple[Operation, ...] = ()
     named: tuple[Need, ...] = ()
-    each: tuple[Need, ...] = ()
+    items: tuple[Need, ...] = ()
     lists_all: bool = False
-    """True if the answer to a request that lacks a right as a whole has the error beside each thing that the request
-    names, though it has an error of its own."""
+    """True if the answer to a request that lacks a right as a whole has the error at the top and beside each thing that
+    the request names; otherwise an error at the top is all."""
 
 
 class Peer(Protocol):

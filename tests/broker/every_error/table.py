@@ -10,7 +10,8 @@ from tests.broker.every_error.groups import GROUPS
 from tests.broker.every_error.node import NODE
 from tests.broker.every_error.produce import PRODUCE
 from tests.broker.every_error.reads import READS
+from tests.broker.every_error.rights import RIGHTS
 from tests.broker.every_error.topics import TOPICS
 from tests.broker.every_error.transactions import TRANSACTED
 
-CASES = [*PRODUCE, *READS, *TOPICS, *GROUPS, *TRANSACTED, *NODE]
+CASES = [*PRODUCE, *READS, *TOPICS, *GROUPS, *TRANSACTED, *NODE, *RIGHTS]

@@ -70,7 +70,7 @@ def test_a_name_is_in_the_table_once():
         ("sasl.mechanism.inter.broker.protocol", IGNORED),
         ("delegation.token.secret.key", REFUSED),
         ("confluent.license.topic", IGNORED),
-        ("authorizer.class.name", REFUSED),
+        ("authorizer.class.name", HONOURED),
         ("host.name", REFUSED),
         ("log.retention.hours", HONOURED),
     ],
