@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from broker.cluster.acl_documents import CHANGE_PATHS, PARENTS, AclResource, encode_acls, resource_of
 from broker.cluster.adoption_marker import ADOPTION, AdoptionMarker
 from broker.cluster.config_entity import ConfigEntity, ScramCredential, encode_scram, topic_entity, user_entity
 from broker.cluster.documents import (
@@ -43,6 +44,7 @@ from broker.cluster.documents import (
 from broker.cluster.procedure import Procedure, read, read_children, read_node, write
 from broker.cluster.producer_id_blocks import skip_used_ids
 from broker.cluster.registration import create_if_missing, create_persistent_nodes
+from broker.security.authorization.acl import AclBinding
 from coordination.errors import FlakelogError
 from coordination.port import (
     OPERATION_BYTES,
@@ -93,6 +95,7 @@ class AdoptedData:
     configs: Mapping[ConfigEntity, Mapping[str, str]] = field(default_factory=dict)
     credentials: Mapping[str, Mapping[str, ScramCredential]] = field(default_factory=dict)
     first_unused_producer_id: int = 0
+    acls: frozenset[AclBinding] = frozenset()
 
 
 def adopt(broker_id: int, data: AdoptedData, *, creates_at_once: int = CREATES_AT_ONCE) -> Procedure[bool]:
@@ -101,13 +104,15 @@ def adopt(broker_id: int, data: AdoptedData, *, creates_at_once: int = CREATES_A
     Each start of a directory that does not know yet that it belongs to a coordinator begins with this, also one without
     topics; `register` follows. Raise AdoptionRefused, or AdoptionIncomplete if another broker's adoption is in the way.
     """
-    configs = _config_creates(data)
+    configs = [*_config_creates(data), *_acl_creates(data.acls)]
     topics = [_topic_creates(broker_id, name, topic) for name, topic in sorted(data.topics.items())]
     _check(create for group in [configs, *topics] for create in group)
     version = yield from _begin(AdoptionMarker(broker_id, data.cluster_id), configs, topics)
     if version is None:
         return False
     yield from create_persistent_nodes()
+    for path in (*PARENTS, *CHANGE_PATHS) if data.acls else ():
+        yield from create_if_missing(path)
     yield from skip_used_ids(broker_id, data.first_unused_producer_id)
     for batch in _batches([*([create] for create in configs), *topics], creates_at_once):
         yield from _create(batch, version)
@@ -131,6 +136,19 @@ def _config_creates(data: AdoptedData) -> list[Create]:
             nodes.setdefault(parent(clients), b"")
             nodes[clients] = b""
     return [Create(path, nodes[path]) for path in sorted(nodes)]
+
+
+def _acl_creates(acls: Iterable[AclBinding]) -> list[Create]:
+    """Return the nodes of resources with access rules."""
+    by_resource: dict[AclResource, list[AclBinding]] = {}
+    for binding in acls:
+        by_resource.setdefault(resource_of(binding), []).append(binding)
+    for resource in by_resource:
+        try:
+            resource.check()
+        except ValueError as error:
+            raise AdoptionRefused(f"An access rule cannot be brought into the coordinator: {error}") from error
+    return [Create(resource.path, encode_acls(by_resource[resource])) for resource in sorted(by_resource)]
 
 
 def _topic_creates(broker_id: int, name: str, topic: AdoptedTopic) -> list[Create]:

@@ -103,7 +103,7 @@ class Engine:
     def opened(self, peer: str, now: Now, listener: str = "") -> Connection:
         """Add a connection of a peer ("host:port") to a listener; close it at once if it exceeds a connection limit."""
         conn = self._connections.opened(peer, now, listener)
-        if self.services.authorizer is not None:
+        if self.services.authorizer is not None and (not listener or listener != self.services.trusted_listener):
             conn.rights = rights_of(conn, self.services.authorizer, self.services.audit)
         is_of_client = listener != self.services.protected_listener
         if self.services.quotas is not None and conn.close_reason is None and is_of_client:

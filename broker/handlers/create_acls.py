@@ -7,6 +7,7 @@ is no error, as in Kafka. Without an authorizer each is answered with SECURITY_D
 from collections.abc import Sequence
 from typing import Any
 
+from broker.cluster.acl_documents import resource_of
 from broker.metadata.change import Change
 from broker.metadata.changes import ACLS, Planned
 from broker.metadata.staged import Staged
@@ -39,7 +40,7 @@ def _begin(call: RequestContext, bindings: Sequence[AclBinding]) -> dict[str, An
     acls, most = set(before), services.config.max_acls
     errors: list[ApiError | None] = []
     for binding in bindings:
-        reason = check_binding(binding)
+        reason = check_binding(binding) or _not_kept(call, binding)
         error = None if reason is None else ApiError(ErrorCode.INVALID_REQUEST, reason)
         if error is None and binding not in acls and len(acls) >= most:
             error = ApiError(ErrorCode.POLICY_VIOLATION, f"there are rules enough: flakelog.max.acls is {most}")
@@ -58,6 +59,17 @@ def _begin(call: RequestContext, bindings: Sequence[AclBinding]) -> dict[str, An
         return _answer([error or failure for error in errors])
 
     return Planned(Staged(Change(acls=frozenset(acls))), answer)
+
+
+def _not_kept(call: RequestContext, binding: AclBinding) -> str | None:
+    """Return why the coordinator of a cluster cannot keep a rule, None if it can."""
+    if call.services.member is None:
+        return None
+    try:
+        resource_of(binding).check()
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _binding(creation: Any) -> AclBinding:

@@ -3,6 +3,7 @@
     topics created, grown, deleted   by the controller, if this broker is it
     topics created by asking         written by this broker itself, as by Kafka; the controller watches the topics
     settings, quotas, credentials    written by this broker, beside a notification for all brokers
+    access rules                     the same
     producer ids                     a block of the controller
 
 A change has ended once the coordinator has it and this broker's image shows it, or SHOWN_MS after the coordinator has
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from broker.cluster.acl_documents import resource_of
+from broker.cluster.acl_writes import write_acls
 from broker.cluster.channel import Sent
 from broker.cluster.config_entity import TOPIC_TYPE, ConfigEntity
 from broker.cluster.controller import Controller
@@ -32,6 +35,7 @@ from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.staged import Staged
 from broker.metadata.topic import NO_LEADER, Topic
 from broker.now import Now
+from broker.security.authorization.acl import AclBinding
 from broker.wire.errors import ApiError, ErrorCode
 from coordination.errors import FlakelogError
 from coordination.port import CoordinationError, Operation, Result
@@ -61,6 +65,9 @@ class _Work:
     new_partitions: dict[str, int] = field(default_factory=dict)
     """By topic, the first partition that is new."""
     settings: AlteredEntities = field(default_factory=dict)
+    added: frozenset[AclBinding] = frozenset()
+    removed: frozenset[AclBinding] = frozenset()
+    """The access rules that the change adds and removes."""
     drivers: list[Driver] = field(default_factory=list)
 
 
@@ -104,6 +111,8 @@ class ClusterExecutor:
         work.settings = altered_entities(self._image, change)
         for entity, settings in work.settings.items():
             self._write(work, entity, settings, now)
+        if change.acls is not None:
+            self._write_acls(work, change.acls, now)
         if change.producer_ids:
             self._producer_ids.reserve()
         self._part_ended(work, None, None, now)
@@ -143,6 +152,15 @@ class ClusterExecutor:
         """Write the settings of an entity that differ; None removes one."""
         name = entity.names[0] if entity.entity_type == TOPIC_TYPE else None
         self._run(work, name, write_config(entity, lambda present: merged(present, values)), now)
+
+    def _write_acls(self, work: _Work, acls: frozenset[AclBinding], now: Now) -> None:
+        work.added, work.removed = acls - self._image.acls, self._image.acls - acls
+        for resource in sorted({resource_of(binding) for binding in work.added | work.removed}):
+            added, removed = (
+                [binding for binding in bindings if resource_of(binding) == resource]
+                for bindings in (work.added, work.removed)
+            )
+            self._run(work, None, write_acls(resource, added, removed), now)
 
     def _run(self, work: _Work, name: str | None, procedure: Procedure[Any], now: Now) -> None:
         def ended(value: Any, error: Exception | None, at: Now) -> None:
@@ -192,6 +210,8 @@ class ClusterExecutor:
         for name, topic in change.topics.items():
             if name not in errors and not _shows(image.topic(name), topic, work.new_partitions.get(name)):
                 return False
+        if not (work.added <= image.acls and work.removed.isdisjoint(image.acls)):
+            return False
         missing = altered_entities(image, change)  # of this change: others may alter the same entities meanwhile
         return not any(missing.get(entity, {}).keys() & values.keys() for entity, values in work.settings.items())
 

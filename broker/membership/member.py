@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from uuid import UUID
 
+from broker.cluster.acl_watch import AclWatch
 from broker.cluster.channel import Call
 from broker.cluster.config_entity import BROKER_TYPE, TOPIC_TYPE, ConfigEntity
 from broker.cluster.config_watch import ConfigWatch
@@ -73,6 +74,8 @@ class Membership:
     is_new_directory: bool
     session_timeout_ms: int
     boot_id: str = ""
+    has_authorizer: bool = False
+    """True if clients may do what the cluster's access rules allow."""
 
 
 class _TimedCore(Core, Protocol):
@@ -111,6 +114,8 @@ class Member:
         self._problem_reports = ProblemReports(report)
         self._registration = Driver()
         self._configs = ConfigWatch()
+        self._acls = AclWatch() if membership.has_authorizer else None
+        """The access rules of the cluster."""
         self._settings = EntitySettings(report)
         self._session_id = 0
         self._serves = False
@@ -131,12 +136,14 @@ class Member:
         self._parts: tuple[_TimedCore, ...] = (
             self._registration, self._configs, self.controller, self.executor, self._disk_notices
         )  # fmt: skip
+        if self._acls is not None:
+            self._parts = (*self._parts, self._acls)
         self._owners = OperationOwners()
 
     @property
     def is_ready(self) -> bool:
-        """Return True if the settings of the cluster were read, so that logs can be opened."""
-        return self._configs.has_read_all
+        """Return True if settings and access rules of the cluster were read, so that logs can be opened."""
+        return self._configs.has_read_all and (self._acls is None or self._acls.has_read_all)
 
     @property
     def is_informed(self) -> bool:
@@ -152,6 +159,10 @@ class Member:
             problems.append(f"the controller of this broker fails, and tries again: {controller.problem}")
         if configs.failure is not None:
             problems.append(f"the settings of the cluster cannot be read, which is tried again: {configs.failure}")
+        if self._acls is not None:
+            problems += self._acls.problems.values()
+            if self._acls.failure is not None:
+                problems.append(f"access rules cannot be read, which is tried again: {self._acls.failure}")
         return problems
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -176,6 +187,8 @@ class Member:
         """Read the settings, because the nodes of a cluster exist. A session that has ended begins anew."""
         if error is None:
             self._configs.begin(now)
+            if self._acls is not None:
+                self._acls.begin(now)
         elif isinstance(error, CoordinatorUnavailable):
             self.problem = error
         elif not isinstance(error, CoordinationError):
@@ -253,6 +266,8 @@ class Member:
                 self._disk_notices.cancel()
         self.controller.notified(event, now)
         self._configs.notified(event, now)
+        if self._acls is not None:
+            self._acls.notified(event, now)
         self._follow(now)
 
     def _follow(self, now: Now) -> None:
@@ -262,6 +277,9 @@ class Member:
             self.apply(self._settings.changes(self.image, updates), now)
             if any(self._allows_unclean(entity) for entity, _ in updates):
                 self.controller.unclean_leaders_allowed(now)
+        acls = None if self._acls is None else self._acls.take_acls()
+        if acls is not None:
+            self.apply([Change(acls=acls)], now)
         if topics:
             self._settings.read(topics)
             self.touch(SETTINGS_READ, now)

@@ -128,6 +128,8 @@ class BrokerServices:
     """The name of the listener that other brokers use; None on a server alone."""
     protected_listener: str | None = None
     """The same, if clients have another listener."""
+    trusted_listener: str | None = None
+    """The name of a listener that only the brokers of this machine reach; they may do everything."""
     authorizer: Authorizer | None = field(init=False, default=None)
     """Decides what clients may do; None if they may do everything."""
     audit: AuditLog = field(init=False)

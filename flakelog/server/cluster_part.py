@@ -33,6 +33,8 @@ from broker.metadata.image import IMAGE_CAME, Image
 from broker.metadata.topic import Topic
 from broker.net.coordination import CoordinatorShell
 from broker.net.peers import CONNECT_SECONDS, PeerConnections
+from broker.security.principal_rules import ANONYMOUS
+from broker.settings.config import BrokerConfig, parse_super_users
 from broker.waiting.purgatory import Delayed, Purgatory
 from broker.wire.errors import ErrorCode
 from broker.wire.inter_broker import ControlledShutdownRequest
@@ -148,6 +150,8 @@ class ClusterPart:
         danger = server.danger_of_inter_broker(listener)
         if danger is not None:
             self._report(danger)
+        if self._bound.config.authorizer_class_name and self._bound.sockets is None:
+            self._report(_check_brokers(self._bound.config, listener))
         endpoints = tuple(Endpoint(name, "PLAINTEXT", *address) for name, address in local.broker.endpoints.items())
         return Membership(
             self._bound.config.node_id,
@@ -157,11 +161,13 @@ class ClusterPart:
             not local.coordinator,
             server.zookeeper_session_timeout_ms,
             boot_id(),
+            has_authorizer=bool(self._bound.config.authorizer_class_name),
         )
 
     def fields_of_services(self) -> dict[str, Any]:
         """Return the fields of BrokerServices that a broker of a cluster has."""
-        return {"member": self.member, "spread": _spread}
+        trusted = None if self._bound.sockets is None else PROCESSES
+        return {"member": self.member, "spread": _spread, "trusted_listener": trusted}
 
     # --- the start -----------------------------------------------------------------------------------------------
 
@@ -326,6 +332,18 @@ def _run(session: Coordinator, procedure: Procedure[Any], is_stopped: Callable[[
 # --- adoption --------------------------------------------------------------------------------------------------------
 
 
+def _check_brokers(config: BrokerConfig, listener: str) -> str:
+    """Return a line for the log about brokers that prove nothing to each other, which is StartError unless they may do
+    everything."""
+    anonymous = f"User:{ANONYMOUS}"
+    if anonymous not in parse_super_users(config.super_users):
+        raise StartError(
+            f"authorizer.class.name is set, but brokers prove nothing to each other at listener {listener}, so they "
+            f"would refuse each other: leave the authorizer out, or add {anonymous} to super.users"
+        )
+    return f"{anonymous} is a super user: every client that proves nothing may do everything, at each listener"
+
+
 def adopted_data(bound: BoundBroker) -> AdoptedData | None:
     """Return what a directory brings into a cluster; None if it belongs to one, or has nothing."""
     local = bound.local
@@ -341,7 +359,7 @@ def adopted_data(bound: BoundBroker) -> AdoptedData | None:
         entity: {name: value for name, value in values.items() if value is not None}
         for entity, values in altered_entities(Image(), change).items()
     }
-    if not (document.topics or configs or document.producer_ids_end):
+    if not (document.topics or configs or document.producer_ids_end or document.acls):
         return None
     foreign = [
         name
@@ -358,7 +376,11 @@ def adopted_data(bound: BoundBroker) -> AdoptedData | None:
         for name, topic in document.topics.items()
     }
     return AdoptedData(
-        document.cluster_id, topics, configs, first_unused_producer_id=document.producer_ids_end
+        document.cluster_id,
+        topics,
+        configs,
+        first_unused_producer_id=document.producer_ids_end,
+        acls=document.acls,
     )
 
 

@@ -43,8 +43,9 @@ class ClusterNode:
         endpoints = {CLIENTS: ("localhost", 9_000 + broker_id), BROKERS: ("localhost", 9_100 + broker_id)}
         registration = Registration(tuple(Endpoint(name, "PLAINTEXT", *at) for name, at in endpoints.items()), 0)
         membership = Membership(
-            broker_id, registration, BROKERS, cluster.cluster_id, False, SESSION_MS, self.boot_id
-        )
+            broker_id, registration, BROKERS, cluster.cluster_id, False, SESSION_MS, self.boot_id,
+            has_authorizer="authorizer_class_name" in cluster.settings,
+        )  # fmt: skip
         self.member = Member(membership, lambda line: self.reported.append(line), self._new_uuid)
         self.own = RegisteredBroker(broker_id, endpoints)
         self.broker = None

@@ -1,0 +1,65 @@
+"""Access rules of a cluster: any broker writes them, and every broker obeys, also while the coordinator is away."""
+
+import pytest
+
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import CREATE_ACLS, CREATE_TOPICS, DELETE_ACLS, DESCRIBE_ACLS, METADATA
+from tests.broker.engine_cluster import EngineCluster
+from tests.broker.handlers.test_acls import STANDARD, rule, wanted
+
+DESCRIBE = 8
+
+
+@pytest.fixture
+def cluster():
+    return EngineCluster(3, authorizer_class_name=STANDARD, super_users="User:ANONYMOUS")
+
+
+def ada(cluster, broker_id):
+    """Return a client of a broker whose user is ada."""
+    client = cluster.client(broker_id)
+    client.conn.user = "ada"
+    return client
+
+
+def described(client):
+    return [resource.resource_name for resource in client.ask(DESCRIBE_ACLS, 3, wanted()).resources]
+
+
+def code_of_topic(cluster, broker_id, name="orders"):
+    asked = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
+    (topic,) = ada(cluster, broker_id).ask(METADATA, 12, asked).topics
+    return topic.error_code
+
+
+def test_a_rule_that_one_broker_writes_holds_at_all(cluster):
+    cluster.create("orders")
+    assert code_of_topic(cluster, 3) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    answer = cluster.client(2).ask(CREATE_ACLS, 3, {"creations": [rule(operation=DESCRIBE)]})
+    assert [result.error_code for result in answer.results] == [0]
+    for broker_id in (1, 2, 3):
+        assert described(cluster.client(broker_id)) == ["orders"]
+        assert code_of_topic(cluster, broker_id) == ErrorCode.NONE
+    (result,) = cluster.client(3).ask(DELETE_ACLS, 3, {"filters": [wanted()]}).filter_results
+    assert [acl.resource_name for acl in result.matching_acls] == ["orders"]
+    assert code_of_topic(cluster, 1) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_broker_that_starts_has_the_rules_before_it_serves(cluster):
+    cluster.create("orders")
+    cluster.client(2).ask(CREATE_ACLS, 3, {"creations": [rule(operation=DESCRIBE)]})
+    cluster.kill(3)
+    cluster.restart(3)
+    assert cluster.nodes[3].broker.services.authorizer.acls == cluster.nodes[1].broker.services.authorizer.acls
+
+
+def test_a_name_that_the_coordinator_cannot_keep_is_refused(cluster):
+    (result,) = cluster.client(2).ask(CREATE_ACLS, 3, {"creations": [rule("a/b")]}).results
+    assert result.error_code == ErrorCode.INVALID_REQUEST and "slash" in result.error_message
+
+
+def test_a_client_without_rights_makes_no_topic_at_any_broker(cluster):
+    topic = {"name": "mine", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    asked = {"topics": [topic], "timeout": 5_000, "validate_only": False}
+    (result,) = ada(cluster, cluster.controller.id).ask(CREATE_TOPICS, 7, asked).topics
+    assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
