@@ -128,9 +128,6 @@ class Member:
     def resume(self):
         self._process.send_signal(signal.SIGCONT)
 
-    def await_log(self, text, times=1):
-        until(lambda: self.log.count(text) >= times, f"{text!r} in the log of {self.name}")
-
     def runs(self, partition):
         """Return its deliveries of a partition, split where one does not follow the other."""
         runs = []

@@ -64,8 +64,7 @@ class World:
         """ZooKeeper is away for longer than the consumers believe in their sessions."""
         before = {member: member.log.count(LAPSE) for member in self.group.living}
         self.zookeeper.kill()
-        for member, times in before.items():
-            member.await_log(LAPSE, times + 1)
+        until(lambda: any(member.log.count(LAPSE) > times for member, times in before.items()), LAPSE)
         self.zookeeper.start()
 
     def kill_zookeeper_in_a_rebalance(self, random):
