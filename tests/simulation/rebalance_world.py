@@ -134,7 +134,8 @@ class RebalanceWorld:
         self.number += 1
         name = f"host:{self.random.randrange(100):02}-{self.number}"
         self.clients = [client for client in self.clients if not client.is_dead or client.is_alive_at_server]
-        self.clients.append(Client(self, name, self.some_streams(), self.sees_topics))
+        sees_topics = self.sees_topics and bool(self.random.randrange(3))  # a group may mix both ways
+        self.clients.append(Client(self, name, self.some_streams(), sees_topics))
 
     def some_streams(self):
         kind = self.random.randrange(4)

@@ -47,7 +47,7 @@ class ConsumerConnector:
 
     **Groups.** Consumers with the same `group` share the partitions: each runs the rebalance by itself. Their nodes
     have the layout of Kafka 0.8, below /consumers. The brokers keep nothing of it, so they may be of any kind. They are
-    those that ZooKeeper names, or `servers`. Use one way for all consumers of a group.
+    those that ZooKeeper names, or `servers`. A group may have consumers of both kinds.
 
     **Streams.** `streams` begins to consume. Each stream reads some of the partitions, and may have a thread of its
     own. Partitions that are added, and topics that begin to match a TopicFilter, join by themselves. A full queue of a

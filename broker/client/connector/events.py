@@ -52,7 +52,7 @@ class MadeAgain(NamedTuple):
 
 
 class LookAgain(NamedTuple):
-    """Metadata shows another topic than the offsets belong to: ask for it again in METADATA_LAG_MAX_MS."""
+    """The topic is another than the offsets belong to: ask for Metadata again in METADATA_LAG_MAX_MS."""
 
     topic: str
 

@@ -7,7 +7,8 @@
     a later topic of the name         this consumer has read an old view of the topic, so it claims nothing of it
 
 The czxid of the topic's node tells the later of two topics. The brokers' Metadata has none: then a topic of another id
-counts as the later one once Metadata that was asked for afterwards has it too.
+counts as the later one once a view that was read afterwards has it too, while the node has not changed. Metadata may
+lag behind by a limited time; a read of ZooKeeper shows all that this session has seen before.
 
 Each claim checks the version of the node. So a consumer may stop anywhere in between, and the next one that claims a
 partition of the topic completes its work.
@@ -39,13 +40,13 @@ class Age(Enum):
 class SettledTopic(NamedTuple):
     """`version` is that of the node which a claim checks; None if nothing of the topic may be claimed now.
 
-    `is_made_again` says that the offsets were of an earlier topic. With `must_look_again`, a newer view of the topic
-    has to show whether it is the later one.
+    `is_made_again` says that the offsets were of an earlier topic. `doubted_version` is the version of a node that
+    names another topic; a newer view has to show whether that is the earlier one.
     """
 
     version: int | None
     is_made_again: bool = False
-    must_look_again: bool = False
+    doubted_version: int | None = None
 
 
 class OffsetsTopicNode:
@@ -55,8 +56,8 @@ class OffsetsTopicNode:
         self._path = offsets_topic_path(group, topic)
         self._registration = registration
 
-    def settle(self, view: TopicView, *, is_confirmed: bool) -> Procedure[SettledTopic]:
-        """Make the node that of the topic in `view`. `is_confirmed` says that the view is newer than the node."""
+    def settle(self, view: TopicView, *, earlier_version: int | None) -> Procedure[SettledTopic]:
+        """Make the node that of the topic in `view`. The view is newer than the node at `earlier_version`."""
         own = OffsetsTopic(view.topic_id, view.czxid)
         is_made_again = False
         while True:
@@ -69,9 +70,9 @@ class OffsetsTopicNode:
             stored = OffsetsTopic.decode(self._path, node.data)
             age = compare(stored, view)
             if age is Age.OTHER:
-                age = Age.LATER if is_confirmed else age
+                age = Age.LATER if node.version == earlier_version else age
             if age is Age.EARLIER or age is Age.OTHER:
-                return SettledTopic(None, must_look_again=age is Age.OTHER)
+                return SettledTopic(None, doubted_version=node.version if age is Age.OTHER else None)
             if age is Age.LATER:
                 is_made_again = True
                 yield from self._set(OffsetsTopic(own.topic_id, own.czxid, is_clearing=True), node.version)

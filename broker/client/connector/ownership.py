@@ -20,9 +20,11 @@ from typing import NamedTuple
 
 from broker.client.connector.assignment import TopicView
 from broker.client.connector.events import Claimed, Event, Lost, Released, Stopped, Trouble
+from broker.client.connector.offsets_topic import Age, compare
 from broker.client.connector.parallel import together
 from broker.client.connector.registration import Registration
 from broker.client.registry.nodes import (
+    OffsetsTopic,
     StreamId,
     decode_offset,
     decode_owner,
@@ -45,13 +47,15 @@ TRIES_MAX = 20
 class Ownership:
     """A partition that the consumer owns.
 
-    `version` is that of the offset's node, None if it is missing. `topic_version` is that of the topic's node above it;
-    None once the topic was made again, so that its positions mean nothing. `position` is the offset after the last
+    `topic` is the topic that it was claimed of. `version` is that of the offset's node, None if it is missing.
+    `topic_version` is that of the topic's node above it; None once the topic was made again, so that its positions mean
+    nothing. `position` is the offset after the last
     record that the program is done with, None before the first one is known. The partition is stopped for good before
     it is released, and unsure while the owner's node is read after a write that failed.
     """
 
     stream: StreamId
+    topic: TopicView
     topic_version: int | None
     version: int | None
     committed: int | None
@@ -129,7 +133,7 @@ class Ownerships:
             outcome = yield from write(self._registration.write(check, *writes))
             if isinstance(outcome, tuple):
                 self.owned[partition] = Ownership(
-                    stream, topic_version, next_version(None if node is None else node.version), offset, offset
+                    stream, topic, topic_version, next_version(None if node is None else node.version), offset, offset
                 )
                 self._notify(Claimed(partition, stream, offset, topic))
                 return Claim.OWNED
@@ -141,6 +145,13 @@ class Ownerships:
             elif index != 1:
                 must_read_owner = True
         return Claim.AGAIN
+
+    def keep(self, topic: TopicView, topic_version: int) -> None:
+        """Keep partitions that were claimed of this same topic, of which another consumer has noted more since."""
+        for partition, own in self.owned.items():
+            is_same = compare(OffsetsTopic(own.topic.topic_id, own.topic.czxid), topic) is Age.SAME
+            if partition.topic == topic.name and own.topic_version is not None and is_same:
+                own.topic_version = topic_version
 
     # --- commits
 
@@ -222,8 +233,9 @@ class Ownerships:
         index = self._registration.failed_index(outcome)
         own.is_unsure = index is not None
         if index == 0 and own.topic_version is not None:
-            own.topic_version = None
-            self.stop([partition])
+            own.topic_version = yield from self._topic_version(own.topic)
+            if own.topic_version is None:
+                self.stop([partition])
         node = yield from read_node(offset_path(self._group, partition))
         owner = yield from self._owner(partition)
         if self.owned.get(partition) is not own:
@@ -240,6 +252,17 @@ class Ownerships:
             own.committed = self._offset(partition, node)
         except DamagedDocument:
             own.committed = None  # the next commit replaces it
+
+    def _topic_version(self, topic: TopicView) -> Procedure[int | None]:
+        """Return the version of the node of a topic's offsets, None if they are those of another topic now."""
+        path = offsets_topic_path(self._group, topic.name)
+        node = yield from read_node(path)
+        try:
+            stored = None if node is None else OffsetsTopic.decode(path, node.data)
+        except DamagedDocument:
+            return None
+        is_same = stored is not None and not stored.is_clearing and compare(stored, topic) is Age.SAME
+        return node.version if node is not None and is_same else None
 
     def _owner(self, partition: TopicPartition, *, watch: bool = False) -> Procedure["_Owner | None"]:
         """Return the owner of a partition; None if its node is missing. An owner that cannot be read is a stranger."""

@@ -20,7 +20,7 @@ The shell carries out what `take` returns, and passes each outcome to `answered`
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.client.connector.assignment import TopicView, assign
 from broker.client.connector.belief import SessionBelief
@@ -86,8 +86,8 @@ class RegistryConsumer:
         self._sees_topics = sees_topics
         self._seen: dict[str, TopicView] | None = None
         self._seen_ms = 0
-        self._unsettled: dict[str, int] = {}
-        """Topics that Metadata shows with another id than the offsets have, and since when."""
+        self._unsettled: dict[str, _Doubt] = {}
+        """Topics that the last view shows with another id than the offsets have."""
         self._known: dict[str, TopicView] = {}
         self._is_closing = False
         self._rebalance_ms: int | None = None
@@ -289,6 +289,8 @@ class RegistryConsumer:
         topics = {
             name: (view.topics[name], state.version) for name, state in settled.items() if state.version is not None
         }
+        for topic, version in topics.values():
+            self._owners.keep(topic, version)
         yield from self._owners.release(self._to_release(own, settled))
         claims = yield from self._owners.claim(
             {partition: stream for partition, stream in own.items() if partition not in self._owners.owned}, topics
@@ -306,11 +308,14 @@ class RegistryConsumer:
         settled = {}
         for topic in sorted(topics):
             node = OffsetsTopicNode(self._group, topic, self._registration)
-            first_ms = self._unsettled.pop(topic, None)
-            is_confirmed = first_ms is not None and seen_ms >= first_ms + METADATA_LAG_MAX_MS
-            state = yield from node.settle(view.topics[topic], is_confirmed=is_confirmed)
-            if state.must_look_again:
-                self._unsettled[topic] = self._now_ms if first_ms is None else first_ms
+            doubt = self._unsettled.pop(topic, None)
+            is_newer = doubt is not None and (not self._sees_topics or seen_ms >= doubt.since_ms + METADATA_LAG_MAX_MS)
+            earlier_version = doubt.version if doubt is not None and is_newer else None
+            state = yield from node.settle(view.topics[topic], earlier_version=earlier_version)
+            if state.doubted_version is not None:
+                if doubt is None or doubt.version != state.doubted_version:
+                    doubt = _Doubt(state.doubted_version, self._now_ms)
+                self._unsettled[topic] = doubt
                 self._events.append(LookAgain(topic))
             settled[topic] = state
             if state.version is None:
@@ -411,6 +416,7 @@ class RegistryConsumer:
     def _end_session(self, why: str) -> None:
         """Give up everything that ended with the session; a new one follows."""
         self._session_id = self._rebalance_ms = None
+        self._unsettled.clear()  # a new session may read from a server that lags behind
         self._work.cancel()
         self._proof.cancel()
         self._belief.end()
@@ -423,6 +429,13 @@ class RegistryConsumer:
         self._proof.cancel()
         self._belief.end()
         self._events.append(event)
+
+
+class _Doubt(NamedTuple):
+    """The version of a topic's node in the group that names another topic, and when that was seen first."""
+
+    version: int
+    since_ms: int
 
 
 def is_another(earlier: TopicView, view: TopicView) -> bool:
