@@ -1,16 +1,18 @@
-"""The settings of a topic or a broker: a request over a `ClientCore`, for a shell to run (KIP-133).
+"""The settings of a topic or a broker: requests over a `ClientCore`, for a shell to run (KIP-133, KIP-339).
 
-It lies here, and not in flakelog/operations/ with the other requests of administrators, because spouts use it too.
+They lie here, and not in flakelog/operations/ with the other requests of administrators, because spouts and mirrors use
+them too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from broker.client.api_versions import DESCRIBE_CONFIGS
+from broker.client.api_versions import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from broker.client.core import Address, ClientCore, Steps
 from broker.client.errors import BrokerError
 
 TOPIC, BROKER = 2, 4
+SET, DELETE = 0, 1
 
 
 class Resource(NamedTuple):
@@ -50,6 +52,26 @@ def describe_configs(core: ClientCore, resource: Resource, names: Iterable[str] 
         ConfigValue(config.name, config.value, config.config_source, config.read_only, config.documentation)
         for config in result.configs
     )
+
+
+def alter_configs(
+    core: ClientCore, resource: Resource, values: Mapping[str, str | None], *, validate_only: bool = False
+) -> Steps[None]:
+    """Change settings, or only ask the broker whether it would. The value None restores a setting's default.
+
+    If one is refused, none is changed. Raise BrokerError.
+    """
+    address = yield from node_of(core, resource)
+    configs = [
+        {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
+        for name, value in values.items()
+    ]
+    changed = {"resource_type": resource.type, "resource_name": resource.name, "configs": configs}
+    fields = {"resources": [changed], "validate_only": validate_only}
+    response = yield from core.ask(address, INCREMENTAL_ALTER_CONFIGS, fields)
+    result = response.responses[0]
+    if result.error_code:
+        raise BrokerError(int(result.error_code), resource.called, result.error_message)
 
 
 def node_of(core: ClientCore, resource: Resource) -> Steps[Address]:

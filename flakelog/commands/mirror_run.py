@@ -81,6 +81,14 @@ class TopicPattern(click.ParamType[re.Pattern[str]]):
     help="Go on after records that the source lost before they were copied, and with a topic that was made again.",
 )
 @click.option(
+    "--settings-every",
+    type=Seconds(),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the settings of topics are copied again, as MirrorMaker 2 does; 0: only when a topic is made.",
+)
+@click.option(
     "--every",
     type=Seconds(),
     default=LINE_SECONDS,
@@ -96,6 +104,7 @@ def run(
     topics: re.Pattern[str] | None,
     all_topics: bool,
     prefixes: tuple[str, ...],
+    settings_every: float,
     every: float,
     http_port: int | None,
     http_host: str,
@@ -125,6 +134,7 @@ def run(
                     target=ClusterSettings(servers=target),
                     topics=EVERY_TOPIC if topics is None else topics,
                     prefix=prefix,
+                    settings_ms=round(settings_every * 1000),
                     **options,
                 )
             )
@@ -141,7 +151,7 @@ run.help = with_exit_codes(run.help)
 
 async def _run(mirrors: "Sequence[Mirror]", site: HttpSite, every: float, as_json: bool) -> None:
     from broker.client.errors import ClientError, Unreachable
-    from broker.client.mirror.names import check_targets
+    from broker.client.mirror.names import check_sources, check_targets
 
     def stop() -> None:
         for one in mirrors:
@@ -151,6 +161,7 @@ async def _run(mirrors: "Sequence[Mirror]", site: HttpSite, every: float, as_jso
         asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
         topics_by_source = {one.settings.source.servers: (one.settings.prefix, await one.open()) for one in mirrors}
+        check_sources({one.settings.source.servers: one.source_id for one in mirrors})
         check_targets(topics_by_source)
         names = sorted(prefix + name for prefix, topics in topics_by_source.values() for name in topics)
         print_line(f"copying {count_of(len(names), 'topic')}: {', '.join(names[:20]) or 'none yet'}", err=True)

@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from broker.client import config_admin
-from broker.client.api_versions import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from broker.client.api_versions import DESCRIBE_CONFIGS
 from broker.client.blocking import Client
-from broker.client.config_admin import BROKER, TOPIC, ConfigValue, Resource, node_of
-from broker.client.errors import BrokerError
+from broker.client.config_admin import BROKER, TOPIC, ConfigValue, Resource
 
-SET, DELETE = 0, 1
 SOURCES = {
     1: "topic",
     2: "broker, altered",
@@ -56,14 +54,4 @@ def alter_configs(
 
     If one is refused, none is changed.
     """
-    address = client.run(node_of(client.core, resource))
-    configs = [
-        {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
-        for name, value in values.items()
-    ]
-    changed = {"resource_type": resource.type, "resource_name": resource.name, "configs": configs}
-    fields = {"resources": [changed], "validate_only": validate_only}
-    response = client.run(client.core.ask(address, INCREMENTAL_ALTER_CONFIGS, fields))
-    result = response.responses[0]
-    if result.error_code:
-        raise BrokerError(int(result.error_code), resource.called, result.error_message)
+    client.run(config_admin.alter_configs(client.core, resource, values, validate_only=validate_only))

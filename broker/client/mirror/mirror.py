@@ -51,7 +51,8 @@ class Mirror:
 
     def __init__(self, settings: MirrorSettings) -> None:
         self.settings = settings
-        self.group = ""
+        self.group = self.source_id = ""
+        """The mirror's group at its source, and the source's cluster id; known once it is open."""
         self._source = AsyncClient(settings.source.servers)
         self._target = AsyncClient(settings.target.servers)
         self._waits = Waits()
@@ -74,6 +75,7 @@ class Mirror:
             raise MirrorRefused(
                 f"the source and the target are one cluster ({source_id}); give --prefix to copy topics within it"
             )
+        self.source_id = str(source_id)
         self.group = mirror_group(self.settings.name, str(target_id))
         own_copies = self.settings.prefix if source_id == target_id else ""
         subscribed = subscription(topic_pattern(self.settings.topics, own_copies), None, self.group)
@@ -129,6 +131,7 @@ class Mirror:
             self._copy(engine, partitions),
             partitions.commit_by_time(),
             partitions.refresh_by_time(),
+            partitions.settings_by_time(),
             groups.follow_by_time(self.settings.groups_ms, partitions.pairs),
             control.follow_by_time(self.settings.control_ms, partitions.pause),
         )

@@ -56,6 +56,18 @@ def check_opposite(group_id: str, copied_back: Iterable[str], targets: Iterable[
         )
 
 
+def check_sources(clusters: Mapping[str, str]) -> None:
+    """Raise MirrorRefused if two sources are one cluster; `clusters` has the cluster id of each source."""
+    owners: dict[str, str] = {}
+    for source, cluster_id in clusters.items():
+        other = owners.setdefault(cluster_id, source)
+        if other != source:
+            raise MirrorRefused(
+                f"the sources {other} and {source} are one cluster ({cluster_id}), so each would get a share of its "
+                "topics; give it once, with all its brokers"
+            )
+
+
 def check_targets(sources: Mapping[str, tuple[str, Iterable[str]]]) -> None:
     """Raise MirrorRefused if topics of two sources have one name at the target.
 

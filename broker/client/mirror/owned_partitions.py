@@ -315,6 +315,21 @@ class OwnedPartitions:
             except ClientError as error:
                 _log.warning("topics: %s; they are looked up again", error)
 
+    async def settings_by_time(self) -> None:
+        """Give the copies of topics the settings of the source, again and again; never if the interval is 0.
+
+        With two_way, each mirror would undo what was changed at its target, so settings are copied once only.
+        """
+        while self._settings.settings_ms and not self._settings.two_way:
+            await asyncio.sleep(self._settings.settings_ms / 1000)
+            try:
+                # The mirror that owns the first partition of a topic does it for all.
+                names = {topic for topic, number in self._progress if not number} - self.stopped.keys()
+                await self._topics.follow_settings(sorted(names))
+            except ClientError as error:
+                _log.warning("settings of topics: %s; they are copied later", error)
+        await self._waits.for_stop()
+
     async def _refresh(self) -> None:
         """Let the target's topics grow with the source's, and find those that were made again. Raise ClientError."""
         names = {topic for topic, _ in self._progress} - self.stopped.keys()

@@ -3,8 +3,12 @@
 import re
 from dataclasses import dataclass
 
+from broker.client.group_config import instance_fault
 from broker.client.leaders import Partition
 
+NAME_CHARACTERS_MAX = 200  # the ids of transactions have it, and the name of a topic
+PREFIX_CHARACTERS_MAX = 200
+LEGAL_PREFIX = re.compile(rf"[a-zA-Z0-9._-]{{0,{PREFIX_CHARACTERS_MAX}}}")
 EVERY_TOPIC = re.compile(".*")
 
 
@@ -40,6 +44,8 @@ class MirrorSettings:
     commit_ms: int = 1_000
     refresh_ms: int = 5_000
     """How often the mirror looks for new topics and partitions."""
+    settings_ms: int = 600_000
+    """How often the settings of topics are copied again, as MirrorMaker 2 does; 0: only when a topic is made."""
     groups_ms: int = 5_000
     """How often the offsets of groups are translated."""
     control_ms: int = 2_000
@@ -49,6 +55,18 @@ class MirrorSettings:
 
     def __post_init__(self) -> None:
         """Raise ValueError for settings that do not go together."""
+        if not self.name or len(self.name) > NAME_CHARACTERS_MAX:
+            raise ValueError(f"--name {self.name[:80]!r}: give 1 to {NAME_CHARACTERS_MAX} characters")
+        if not LEGAL_PREFIX.fullmatch(self.prefix):
+            raise ValueError(
+                f"--prefix {self.prefix[:80]!r}: names of topics have letters and digits of ASCII, dots, dashes and "
+                f"underscores; give at most {PREFIX_CHARACTERS_MAX} of them"
+            )
+        if self.prefix.startswith("__"):
+            raise ValueError(f"--prefix {self.prefix!r}: topics that begin with __ are internal; give another")
+        fault = None if self.instance is None else instance_fault(self.instance)
+        if fault is not None:
+            raise ValueError(f"--instance {str(self.instance)[:80]!r} {fault}")
         if self.two_way and self.prefix:
             raise ValueError(
                 "--two-way copies topics of one name in both directions, and --prefix gives the copies other names; "

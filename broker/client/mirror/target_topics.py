@@ -1,14 +1,14 @@
-"""SHELL (asyncio): makes the topics of the source at the target, and lets them grow."""
+"""SHELL (asyncio): makes the topics of the source at the target, lets them grow, and keeps their settings alike."""
 
 import logging
 from collections.abc import Iterable
 
 from broker.client.asyncio import AsyncClient
-from broker.client.config_admin import TOPIC, Resource, describe_configs
+from broker.client.config_admin import TOPIC, Resource, alter_configs, describe_configs
 from broker.client.consumer_offsets import passes
 from broker.client.core import TopicInfo
 from broker.client.errors import BrokerError
-from broker.client.mirror.topic_settings import settings_to_copy
+from broker.client.mirror.topic_settings import settings_to_change, settings_to_copy
 from broker.client.topic_admin import add_partitions, create_topic
 from broker.wire.errors import ErrorCode
 
@@ -22,6 +22,7 @@ class TargetTopics:
         self._source = source
         self._target = target
         self._prefix = prefix
+        self._refused: set[tuple[str, str, str | None]] = set()  # settings of topics that the target does not take
 
     async def follow(self, topics: Iterable[TopicInfo]) -> dict[str, BrokerError]:
         """Let the target have these topics of the source, with at least as many partitions.
@@ -77,10 +78,47 @@ class TargetTopics:
             except BrokerError as error:
                 if error.code is not ErrorCode.INVALID_CONFIG:
                     raise
-                _log.warning("%s: the target does not take %s=%s: %s", name, setting, value, error)
+                self._log_refusal(name, setting, value, error)
             else:
                 accepted[setting] = value
         return accepted
+
+    async def follow_settings(self, names: Iterable[str]) -> None:
+        """Give the copies of these topics of the source the settings that it has now. Raise ClientError."""
+        for name in names:
+            at_source, at_target = Resource(TOPIC, name), Resource(TOPIC, self._prefix + name)
+            try:
+                settings = await self._source.run(describe_configs(self._source.core, at_source))
+                there = await self._target.run(describe_configs(self._target.core, at_target))
+            except BrokerError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # one of them was deleted
+                    raise
+                continue
+            changes = settings_to_change(settings, there)
+            if changes:
+                await self._change(at_target, changes)
+
+    async def _change(self, resource: Resource, changes: dict[str, str | None]) -> None:
+        """Change the settings that the target takes. Log the others, once for each value."""
+        core = self._target.core
+        try:
+            await self._target.run(alter_configs(core, resource, changes))
+            return
+        except BrokerError as error:
+            if error.code is not ErrorCode.INVALID_CONFIG:
+                raise
+        for setting, value in changes.items():
+            try:
+                await self._target.run(alter_configs(core, resource, {setting: value}))
+            except BrokerError as error:
+                if error.code is not ErrorCode.INVALID_CONFIG:
+                    raise
+                self._log_refusal(resource.name, setting, value, error)
+
+    def _log_refusal(self, name: str, setting: str, value: str | None, error: BrokerError) -> None:
+        if (name, setting, value) not in self._refused:
+            self._refused.add((name, setting, value))
+            _log.warning("%s: the target does not take %s=%s: %s", name, setting, value, error)
 
     async def _grow(self, name: str, partitions: int) -> None:
         try:

@@ -118,6 +118,8 @@ WRONG = [
     ("check TMP/none", 2, "does not exist"),
     ("mirror --from a:1 --from a:1 --to b:1 --all", 2, "two --from have the same brokers"),
     ("mirror --from a:1 --to b:1", 2, "give --topics REGEX or --all"),
+    ("mirror --from a:1 --to b:1 --all --instance a/b", 2, "--instance 'a/b' must be 1 to"),
+    ("mirror run --from a:1 --to b:1 --all --prefix a/", 2, "--prefix 'a/': names of topics have letters"),
     ("spout run nowhere:topology", 2, "nowhere"),
     ("spout progress show --store TMP/none", 1, "there is no directory"),
     ("spout dead list w-none", 1, "w-none"),

@@ -7,6 +7,7 @@ from broker.client.consumer import Consumer
 from broker.client.mirror.names import MirrorRefused
 from broker.client.producer import Producer
 from broker.client.topic_admin import add_partitions
+from flakelog.operations import configs
 from flakelog.operations.groups import commit
 from flakelog.operations.groups import committed as offsets_of
 from flakelog.operations.topics import delete_records
@@ -44,6 +45,19 @@ def test_aborted_records_and_topics_that_do_not_match_are_not_copied(
         has_all(target_client, topic, 3)
     assert [record.value for record in target_client.fetch(topic, 0, 0)[0]] == [b"0", b"2", b"4"]
     assert f"{topic}-other" not in {info.name for info in target_client.topics()}
+
+
+def test_settings_that_change_at_the_source_change_at_the_target(source_client, target_client, mirror_of, topic):
+    def own_settings():
+        settings = describe(target_client, configs.topic_resource(topic))
+        return {setting.name: setting.value for setting in settings if setting.source == configs.TOPIC_SOURCE}
+
+    resource, describe = configs.topic_resource(topic), configs.describe_configs
+    source_client.create_topic(topic, 1, {"retention.ms": "86400000", "cleanup.policy": "compact"})
+    with mirror_of(topic, settings_ms=200):
+        until(lambda: topic in {info.name for info in target_client.topics()}, "the topic at the target")
+        configs.alter_configs(source_client, resource, {"retention.ms": "90000000", "cleanup.policy": None})
+        until(lambda: own_settings() == {"retention.ms": "90000000"}, "the settings")
 
 
 def test_a_topic_grows_with_its_source(source_client, target_client, mirror_of, topic):

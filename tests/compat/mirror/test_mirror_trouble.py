@@ -77,8 +77,3 @@ def test_a_mirror_ends_when_it_is_told_to_while_its_target_is_away(source_client
         away.kill()
         source_client.create_topic(f"{topic}-2", 1)  # which the mirror cannot make at the target
         until(lambda: "it is asked again" in caplog.text, "the wait for the target")
-
-
-def test_two_mirrors_in_opposite_directions_keep_the_names_of_topics(mirror_of, topic):
-    with pytest.raises(ValueError, match="--two-way copies topics of one name .* leave out the prefix of the other"):
-        mirror_of(topic, two_way=True, prefix="far.")

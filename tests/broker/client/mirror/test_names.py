@@ -5,8 +5,16 @@ import re
 import pytest
 
 from broker.client.config_admin import ConfigValue
-from broker.client.mirror.names import MirrorRefused, check_targets, leads_to, mirror_group, topic_pattern
-from broker.client.mirror.topic_settings import settings_to_copy
+from broker.client.mirror.names import (
+    MirrorRefused,
+    check_sources,
+    check_targets,
+    leads_to,
+    mirror_group,
+    topic_pattern,
+)
+from broker.client.mirror.settings import ClusterSettings, MirrorSettings
+from broker.client.mirror.topic_settings import settings_to_change, settings_to_copy
 
 
 def matching(pattern, *names):
@@ -35,6 +43,29 @@ def test_two_sources_with_one_topic_name_need_prefixes():
     check_targets({"a:9092": ("a.", ["web"]), "b:9092": ("b.", ["web"])})
 
 
+def test_two_addresses_of_one_source_are_refused():
+    with pytest.raises(MirrorRefused, match="sources a:9092 and b:9092 are one cluster .X.*; give it once"):
+        check_sources({"a:9092": "X", "c:9092": "Y", "b:9092": "X"})
+    check_sources({"a:9092": "X", "b:9092": "Y"})
+
+
+@pytest.mark.parametrize(
+    "wrong, reason",
+    (
+        ({"name": ""}, "--name '': give 1 to 200 characters"),
+        ({"prefix": "far/"}, "--prefix 'far/': names of topics have letters"),
+        ({"prefix": "p" * 201}, "give at most 200"),
+        ({"prefix": "__far."}, "topics that begin with __ are internal"),
+        ({"instance": "a b"}, "--instance 'a b' must be 1 to"),
+        ({"two_way": True, "prefix": "far."}, "--two-way copies topics of one name in both directions"),
+    ),
+)
+def test_settings_that_cannot_work_are_refused_with_what_would_be_right(wrong, reason):
+    clusters = {"source": ClusterSettings(servers="a:1"), "target": ClusterSettings(servers="b:1")}
+    with pytest.raises(ValueError, match=reason):
+        MirrorSettings(**clusters, **wrong)
+
+
 def test_a_group_names_the_mirror_and_its_target():
     group = mirror_group("eu.to.us", "cluster-1")
     assert group == "flakelog-mirror.eu.to.us.cluster-1"
@@ -49,3 +80,18 @@ def test_settings_of_the_topic_itself_are_copied_as_mirror_maker_does():
         ConfigValue("retention.ms", "1000", 5, False, None),  # the broker's default
     ]
     assert settings_to_copy(settings) == {"cleanup.policy": "compact"}
+
+
+def test_settings_that_changed_are_copied_again_and_defaults_are_restored():
+    source = [
+        ConfigValue("retention.ms", "1000", 1, False, None),
+        ConfigValue("segment.bytes", "5000", 3, False, None),  # altered for all brokers
+        ConfigValue("cleanup.policy", "delete", 5, False, None),
+        ConfigValue("flush.ms", "9", 4, False, None),  # of the broker's file
+        ConfigValue("min.insync.replicas", "1", 5, False, None),
+    ]
+    own = {"retention.ms": "7", "segment.bytes": "5000", "cleanup.policy": "compact", "flush.ms": "3",
+           "min.insync.replicas": "2"}  # fmt: skip
+    target = [ConfigValue(name, value, 1, False, None) for name, value in own.items()]
+    assert settings_to_change(source, target) == {"retention.ms": "1000", "cleanup.policy": None}
+    assert settings_to_change(source, []) == {"retention.ms": "1000", "segment.bytes": "5000"}
