@@ -177,7 +177,8 @@ class Mirror:
 
     async def _copy(self, engine: ConsumerEngine, partitions: OwnedPartitions) -> None:
         while not self._waits.is_stopping:
-            step = await engine.step(BATCHES_MAX, time.monotonic() + STEP_SECONDS)
+            # The first step looks up topics, and so fails while the source is away.
+            step = await self._waits.repeat(lambda: engine.step(BATCHES_MAX, time.monotonic() + STEP_SECONDS))
             if isinstance(step, Rebalance):
                 await partitions.rebalance(step)
                 await engine.settle(step)

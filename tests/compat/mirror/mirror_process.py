@@ -86,10 +86,13 @@ def records_of(servers, topic, number):
 
 def committed_records(client, topic):
     """Return the number of committed records of a topic."""
-    number = 0
-    for partition in range(client.topic(topic).partitions):
-        offset, end = 0, client.find_offset(topic, partition, -1)
-        while offset < end:
-            records, offset = client.fetch(topic, partition, offset, committed=True)
-            number += len(records)
-    return number
+    return sum(len(values_from(client, topic, number, 0)) for number in range(client.topic(topic).partitions))
+
+
+def values_from(client, topic, partition, offset):
+    """Return the values of the committed records of a partition from an offset on."""
+    values, end = [], client.find_offset(topic, partition, -1)
+    while offset < end:
+        records, offset = client.fetch(topic, partition, offset, committed=True)
+        values += [record.value for record in records]
+    return values

@@ -1,0 +1,38 @@
+"""A node of Apache Kafka 4.3 that tests kill and restart, with the same port and data."""
+
+import subprocess
+
+from benchmarks.apache import SHORT_LIVED, await_answer, kafka_command, start_kafka
+from tests.patience import SECONDS
+
+
+class KafkaNode:
+    """A node with the methods of `flakelog.testing.Broker` that the tests of mirrors call. A context manager."""
+
+    def __init__(self, directory):
+        self._directory = directory
+        self._process = None
+
+    def __enter__(self):
+        self._directory.mkdir()
+        _, self._process = start_kafka(self._directory)
+        await_answer(self.bootstrap_servers, self._process)
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    @property
+    def bootstrap_servers(self):
+        return (self._directory / "address").read_text()
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait(SECONDS)
+
+    def restart(self):
+        self.kill()
+        argv = [*kafka_command(*SHORT_LIVED), "kafka.Kafka", str(self._directory / "server.properties")]
+        with (self._directory / "log").open("a") as log:
+            self._process = subprocess.Popen(argv, stdout=log, stderr=log, text=True)
+        await_answer(self.bootstrap_servers, self._process)
