@@ -12,6 +12,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 # Stock clients in other languages, for tests/compat: Kafka's jars by Maven, Node's packages by npm, franz-go by Go.
 JARS := tests/compat/java/target/classpath
 KAFKA39 := tests/compat/kafka_cluster/target/classpath
+MIRROR_MAKER := tests/compat/mirror_maker/target/classpath
 NODE := tests/compat/node/node_modules/.package-lock.json
 FRANZ := tests/compat/go/target/stock
 # The tests that franz-go and librdkafka have of their own, for `make soak`.
@@ -48,7 +49,7 @@ bytecode: $(DEMO_STAMP) | python
 	@$(BIN)/python -m compileall -q $(PACKAGES)
 
 # Where there is no Maven, npm or Go, or they cannot reach their registries, the tests that need them say so.
-stock: $(JARS) $(KAFKA39) $(NODE) $(FRANZ) $(CONNECTOR) storm
+stock: $(JARS) $(KAFKA39) $(MIRROR_MAKER) $(NODE) $(FRANZ) $(CONNECTOR) storm
 
 # Apache Storm, where `flakelog spout run --storm` looks for it; nothing to do if it is there.
 storm: venv
@@ -65,6 +66,12 @@ $(KAFKA39): tests/compat/kafka_cluster/pom.xml
 	  echo "fetching Kafka 3.9.1: once, 60 MB"; \
 	  mvn -q -B -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath && touch $@ \
 	  || echo "Maven failed: our brokers are not tested beside Kafka 3.9.1's"
+
+$(MIRROR_MAKER): tests/compat/mirror_maker/pom.xml
+	@command -v mvn > /dev/null || { echo "no Maven (mvn): mirrors are not compared with MirrorMaker 2"; exit 0; }; \
+	  echo "fetching Kafka's MirrorMaker 2: once, 40 MB"; \
+	  mvn -q -B -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath && touch $@ \
+	  || echo "Maven failed: mirrors are not compared with MirrorMaker 2"
 
 $(NODE): tests/compat/node/package.json tests/compat/node/package-lock.json
 	@command -v npm > /dev/null || { echo "no Node.js (npm): its Kafka clients are not tested"; exit 0; }; \

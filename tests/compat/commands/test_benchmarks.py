@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks import compaction, ids, multilang
+from benchmarks import compaction, ids, mirrors, multilang
 from benchmarks.__main__ import ROWS
 from benchmarks.spark_messages import CONSTANT, VARIED
 from idgen.errors import SequenceExhausted
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 ALONE = {
     "fetch-1k", "fetch-default", "trickle-1000", "list-offsets", "fetch-small", "java-consumer", "spark-connector",
     "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch",
-    *(row.name for row in compaction.ROWS),
+    *(row.name for row in compaction.ROWS), *(row.name for row in mirrors.ROWS),
 }  # fmt: skip
 BROUGHT_BY_MAVEN = {
     "multilang-storm",
