@@ -324,7 +324,7 @@ class ServerConfig:
         return [listener for listener in self.broker_listeners if not is_local(listener.host)]
 
     def unproved_listeners(self, tls: Mapping[str, TlsConfig]) -> list[str]:
-        """Return the names of the listeners that other machines may reach without a user or certificate of their own.
+        """Return the names of the listeners at which clients of other machines prove nothing.
 
         `tls` has the settings of the listeners that speak TLS.
         """

@@ -1,11 +1,11 @@
 """Authentication at the engine: requests of a connection whose listener asks who its client is (SASL).
 
 Until a client is authenticated, its requests come here and nowhere else: ApiVersions, SaslHandshake, SaslAuthenticate,
-and bare tokens. They are small, and so many clients authenticate at once, in all and of one address. The others wait;
-addresses take turns. A client that takes too long is disconnected.
+and bare tokens. They are small. Settings limit the clients that authenticate at once, in all and of one address. The
+other clients wait, and addresses take turns. A client that takes too long is disconnected.
 
 A failure is answered after `connection.failed.authentication.delay.ms`. Its connection alone waits, and is not read.
-What is right at which moment: broker.security.sasl.authentication.
+broker.security.sasl.authentication decides which request may come when.
 """
 
 from collections.abc import Mapping

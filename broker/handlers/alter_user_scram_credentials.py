@@ -5,8 +5,6 @@ that a server needs to check a password (RFC 5802), never the salted password in
 refused are stored in one commit. Listeners that have the mechanism use them at once.
 """
 
-import hashlib
-import hmac
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -18,14 +16,15 @@ from broker.metadata.staged import Staged
 from broker.now import Now
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
 from broker.security.authorization.rights import check
+from broker.security.sasl.listeners import SCRAM_NUMBERS
+from broker.security.sasl.scram_keys import keys_of, wrong_iterations
 from broker.services.context import RequestContext
 from broker.services.controller_requests import check_controller
 from broker.steps import CHANGES_AT_ONCE, LazyArray, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 
-MECHANISMS = {1: "sha256", 2: "sha512"}
-ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384  # Kafka's; fewer are guessed too soon, more make each login expensive
+MECHANISMS = {number: mechanism for mechanism, number in SCRAM_NUMBERS.items()}
 
 Credentials = dict[tuple[str, int], Credential]
 Answer = tuple[ErrorCode, str | None]
@@ -124,12 +123,8 @@ def _made(change: Any) -> Credential | ApiError:
     error = _named(change)
     if error is not None:
         return error
-    if not ITERATIONS_MIN <= change.iterations <= ITERATIONS_MAX:
-        reason = f"Too {'few' if change.iterations < ITERATIONS_MIN else 'many'} iterations; "
-        reason += f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are taken"
-        return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, reason)
-    digest = MECHANISMS[change.mechanism]
-    client_key = hmac.digest(change.salted_password, b"Client Key", digest)
-    stored_key = hashlib.new(digest, client_key).digest()
-    server_key = hmac.digest(change.salted_password, b"Server Key", digest)
-    return Credential(bytes(change.salt), change.iterations, stored_key, server_key)
+    wrong = wrong_iterations(change.iterations)
+    if wrong is not None:
+        return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, wrong)
+    keys = keys_of(bytes(change.salted_password), MECHANISMS[change.mechanism])
+    return Credential(bytes(change.salt), change.iterations, *keys)

@@ -1,6 +1,6 @@
 """SHELL (the reactor): why connections are closed, as lines of the log: one for each address and minute, with a count.
 
-Connections over a limit have lines of their own, so that they do not hide those of others.
+Connections over a limit count apart, so that they do not hide the lines of others.
 """
 
 from collections.abc import Callable

@@ -28,6 +28,7 @@ from flakelog.settings import Given, Properties, Settings, collect, gather, miss
 from idgen.settings import InvalidSetting, settings_of
 
 if TYPE_CHECKING:
+    from broker.security.sasl.added_scram import AddedScram
     from flakelog.control import Control
     from flakelog.processes.messages import Inherited
     from flakelog.server.lifecycle import Lifecycle, Report
@@ -63,6 +64,7 @@ class ProcessOptions(NamedTuple):
     controlled: bool = False
     port: int | None = None
     cluster_dir: Path | None = None
+    added_scram: tuple[str, ...] = ()
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,6 +144,13 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Make this topic, unless it is there.",
 )
 @click.option(
+    "--add-scram",
+    "added_scram",
+    multiple=True,
+    metavar="MECHANISM=[name=USER,password-file=FILE]",
+    help="Give this user a password for SCRAM-SHA-256 or SCRAM-SHA-512, unless there is one; as kafka-storage format.",
+)
+@click.option(
     "--controlled",
     is_flag=True,
     help="For tests (flakelog.testing): take orders on stdin, fail on demand, end when stdin does.",
@@ -166,6 +175,7 @@ def server(
     processes: int | None,
     dev: bool,
     topics: tuple[str, ...],
+    added_scram: tuple[str, ...],
     controlled: bool,
     cluster_dir: Path | None,
 ) -> None:
@@ -177,7 +187,7 @@ def server(
     if checked is not None:
         raise SystemExit(_check(checked, as_json))
     common = data_dir, zookeeper, log_format, print_config, as_json
-    run = ProcessOptions(*common, topics, dev, controlled, port, cluster_dir)
+    run = ProcessOptions(*common, topics, dev, controlled, port, cluster_dir, added_scram)
     mode = DEV if dev else ()
     moves = () if port is None else _moves(port, config, assignments, mode)
     _run(run, config, (*assignments, *_timeout(timeout), *_processes(processes)), mode, moves)
@@ -279,7 +289,7 @@ def _run(
 
         print_values(settings, properties.origins, run.as_json)
         return
-    topics = _topics(run.topics)
+    topics, added_scram = _topics(run.topics), _added_scram(run.added_scram)
     several = inherited is None and settings.server.processes > 1 and fixed != NO_BROKER
     if several:
         _check_options_of_several(run)
@@ -287,11 +297,15 @@ def _run(
         if inherited is None and run.cluster_dir is None:
             check_left_out(settings, directory)
         if not several:
-            _serve(settings, directory, run, topics, _warnings(properties), inherited)
+            warnings = [*_warnings(properties), *_shown_passwords(added_scram)]
+            _serve(settings, directory, run, topics, added_scram, warnings, inherited)
             return
         unmoved = collect(config, assignments, os.environ, mode)
         arguments = [*_shared_arguments(run, config), *(f"--set={assignment}" for assignment in assignments)]
-        serve_processes(settings, unmoved.texts, directory, arguments, port=run.port, log_format=run.log_format)
+        of_first = [f"--add-scram={text}" for text in run.added_scram]
+        serve_processes(
+            settings, unmoved.texts, directory, arguments, of_first, port=run.port, log_format=run.log_format
+        )
 
 
 def _check_options_of_several(run: ProcessOptions) -> None:
@@ -341,6 +355,7 @@ def _serve(
     directory: Path,
     run: ProcessOptions,
     topics: "list[Any]",
+    added_scram: "list[AddedScram]",
     warnings: list[str],
     inherited: "Inherited | None",
 ) -> None:
@@ -372,8 +387,8 @@ def _serve(
     control = _control(lifecycle, reactor) if run.controlled else None
     make_engine = plain_engine if control is None else control.make_engine
     taken = {"cluster_dir": run.cluster_dir} if inherited is None else fields_of_child(inherited)
-    shell = reactor, report, lifecycle
-    starter = Starter(settings, directory, run.zookeeper, *shell, topics=topics, make_engine=make_engine, **taken)
+    taken |= {"topics": topics, "added_scram": added_scram, "make_engine": make_engine}
+    starter = Starter(settings, directory, run.zookeeper, reactor, report, lifecycle, **taken)
     announce = partial(_announce, report) if inherited is None else announce_to_parent(inherited, lifecycle, reactor)
     outcome: list[str] = []
 
@@ -439,6 +454,29 @@ def _control(lifecycle: "Lifecycle", reactor: Any) -> "Control":
     control = Control(lifecycle, reactor.stop)
     reactor.callWhenRunning(StandardIO, control)
     return control
+
+
+def _added_scram(texts: tuple[str, ...]) -> "list[AddedScram]":
+    if not texts:
+        return []
+    from secrets import choice
+
+    from broker.security.sasl.added_scram import parse_added_scram
+    from broker.security.sasl.scram_keys import SALT_CHARACTERS, SALT_LENGTH
+
+    def salt() -> bytes:
+        return "".join(choice(SALT_CHARACTERS) for _ in range(SALT_LENGTH)).encode()
+
+    try:
+        return [parse_added_scram(text, lambda file: Path(file).read_text(), salt) for text in texts]
+    except (ValueError, OSError) as error:
+        raise click.BadParameter(str(error), param_hint="--add-scram") from None
+
+
+def _shown_passwords(added_scram: "list[AddedScram]") -> list[str]:
+    """Return a warning for each password on the command line."""
+    users = [scram.user for scram in added_scram if scram.shows_password]
+    return [f"a list of processes shows the password of {user}: give --add-scram a password-file" for user in users]
 
 
 def _topics(texts: tuple[str, ...]) -> "list[Any]":

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,15 @@ def serve_processes(
     texts: Mapping[str, str],
     directory: Path,
     arguments: Sequence[str],
+    of_first: Sequence[str],
     *,
     port: int | None,
     log_format: str,
 ) -> None:
     """Run the brokers until all have ended; raise ClickException if they did not start, or did not stop cleanly.
 
-    `texts` are the given settings, and `arguments` the options of `flakelog server` that all brokers share.
+    `texts` are the given settings, and `arguments` the options of `flakelog server` that all brokers share; the first
+    one has those `of_first` too.
     """
     from twisted.logger import Logger
 
@@ -39,7 +42,8 @@ def serve_processes(
 
     planned = _plan(settings, texts, directory, port)
     programs = [
-        Program(child.name, own_command("server", *arguments, *child.arguments), child.id) for child in planned.children
+        Program(child.name, own_command("server", *arguments, *of_one, *child.arguments), child.id)
+        for child, of_one in zip(planned.children, chain([of_first], repeat(())), strict=False)
     ]
     os.environ.update(with_own_path(os.environ))  # for the children
     server_log.begin(log_format)

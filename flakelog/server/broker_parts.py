@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.engine.engine import Engine
@@ -25,6 +26,7 @@ from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from broker.net.tls_listeners import TlsListeners
+    from broker.security.sasl.added_scram import AddedScram
     from flakelog.new_topic import NewTopic
     from flakelog.server.cluster_part import ClusterPart
 
@@ -42,8 +44,11 @@ class BrokerParts(NamedTuple):
     """Where the console reaches the broker."""
     cluster: "ClusterPart | None" = None
 
-    def serve(self, topics: "Sequence[NewTopic]") -> None:
-        """Create the topics unless they exist, and accept connections; StartError if one cannot be created."""
+    def serve(self, topics: "Sequence[NewTopic]", added_scram: "Sequence[AddedScram]" = ()) -> None:
+        """Create the topics unless they exist, and accept connections; StartError if one cannot be created.
+
+        `added_scram` are credentials of users, which are added too.
+        """
         services, now = self.engine.services, self.network.now()
         services.coordinators.load(now)
         if topics:
@@ -56,6 +61,13 @@ class BrokerParts(NamedTuple):
                 raise StartError(f"--topic {topic.name}: {error}") from error
         if self.cluster is not None:
             self.network.join(self.cluster.coordination, self.cluster.peers)
+        if added_scram:
+            from flakelog.server.added_scram import add_credentials
+
+            try:
+                add_credentials(services, added_scram, now)
+            except ApiError as error:
+                raise StartError(f"--add-scram: {error}") from error
         self.network.serve()
 
 
@@ -70,8 +82,9 @@ def open_broker(
     report: Report,
     lifecycle: Lifecycle,
     cluster: "ClusterPart | None",
+    machine_dir: Path,
 ) -> BrokerParts:
-    """Open the logs."""
+    """Open the logs. `machine_dir` is the data directory, or that of the first broker of this machine's."""
     network, addresses, config, storage, local = bound[:5]
     max_open_files = storage.descriptors.limit = config.max_open_files or partition_files(file_limit())
     logs = LogManager(storage, config, report, max_open_files)
@@ -84,7 +97,7 @@ def open_broker(
         report,
         group_config=settings.group,
         tls=_altered_tls(bound.tls, settings, report),
-        sasl=sasl_listeners(settings, storage, report),
+        sasl=sasl_listeners(settings, machine_dir, report),
         **({} if cluster is None else cluster.fields_of_services()),
     )
     services.transaction_config = settings.transaction

@@ -53,6 +53,7 @@ from idgen.service import IdService
 from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
+    from broker.security.sasl.added_scram import AddedScram
     from flakelog.new_topic import NewTopic
     from flakelog.siblings.siblings import Siblings
 
@@ -61,7 +62,8 @@ DAY_S = 86_400
 
 
 class Starter:
-    """The start of one server process. `topics` are created before it serves, unless they exist.
+    """The start of one server process. `topics` are created before it serves, unless they exist, and
+    `added_scram` are credentials that users get who have none.
 
     `inherited` has the descriptors of listening sockets that the process inherited, by their names: ids, http.
     `cluster_dir` is the directory in which the brokers of one machine meet; without one, that is where the data
@@ -78,6 +80,7 @@ class Starter:
         lifecycle: Lifecycle,
         *,
         topics: "Sequence[NewTopic]" = (),
+        added_scram: "Sequence[AddedScram]" = (),
         make_engine: MakeEngine = plain_engine,
         inherited: Mapping[str, int] | None = None,
         cluster_dir: Path | None = None,
@@ -90,6 +93,7 @@ class Starter:
         self._report = report
         self._lifecycle = lifecycle
         self._topics = topics
+        self._added_scram = added_scram
         self._make_engine = make_engine
         self._inherited = inherited
         self._cluster_dir = cluster_dir
@@ -132,7 +136,8 @@ class Starter:
         if settings.server.broker_listeners:
             bound = bind_broker(settings, storage, *shared, self._cluster_directory)
             cluster = yield self._join(bound)
-            broker = open_broker(bound, settings, self._make_engine, self._report, lifecycle, cluster)
+            shell = self._make_engine, self._report, lifecycle
+            broker = open_broker(bound, settings, *shell, cluster, self._registry_dir)
         engine = None if broker is None else broker.engine
         ports = IdPorts(settings, self._reactor, lifecycle, self._inherited)
         session = yield open_registry(
@@ -155,7 +160,7 @@ class Starter:
         if service is not None:
             self._serve_ids(server, service, ports)
         if broker is not None:
-            broker.serve(self._topics)
+            broker.serve(self._topics, self._added_scram)
             if broker.cluster is not None:
                 yield broker.cluster.informed(broker.engine.services.purgatory)
                 for warning in one_copy_warnings(broker.engine.services):

@@ -24,7 +24,7 @@ from broker.wire.errors import ErrorCode
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 REAUTHENTICATION_MS = 1_000
-"""A client may begin to authenticate again so long after it did so before, as in Kafka."""
+"""The least time between two authentications of a connection, as in Kafka."""
 
 
 class SaslState(Enum):
@@ -165,7 +165,7 @@ class Authentication:
         self.expires_ms = now.ms + min(ends) if ends else None
         return Accepted(answer, min(ends, default=0))
 
-    # --- once more -----------------------------------------------------------------------------------------------
+    # --- KIP-368 -------------------------------------------------------------------------------------------------
 
     def begin_again(self, now: Now) -> bool:
         """Begin to authenticate again with a SaslHandshake. Return False if it is too early, or sessions do not end.

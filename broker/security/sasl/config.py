@@ -77,7 +77,7 @@ SASL_SETTINGS = frozenset(setting.name for setting in settings_of(SaslConfig))
 
 @dataclass(frozen=True)
 class ListenerSasl:
-    """What a listener asks of clients: its mechanisms, the passwords that its JAAS text has, and its limits."""
+    """The mechanisms of a listener, the passwords that its JAAS text has, and its limits."""
 
     config: SaslConfig
     mechanisms: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a SASL mechanism offers: the exchange of tokens in which one client proves its user."""
+"""The interface of SASL mechanisms: an exchange of tokens in which one client proves its user."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol

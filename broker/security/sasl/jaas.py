@@ -36,7 +36,7 @@ class LoginModule(NamedTuple):
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """Parse JAAS text of one login module. Raise ValueError with what is right."""
+    """Parse JAAS text of one login module. Raise ValueError, which gives the right form."""
     modules = list(_modules(text))
     if len(modules) != 1:
         raise ValueError(f"must have one login module, and has {len(modules)}; {_FORM}")

@@ -22,7 +22,7 @@ CredentialsNow = Callable[[], Mapping[tuple[str, int], ScramCredential]]
 
 @dataclass(slots=True)
 class AuthenticationFigures:
-    """What became of the authentications since the start, how many are under way or wait, and expired sessions."""
+    """Counts of authentications by outcome since the start, of those under way or waiting, and of expired sessions."""
 
     succeeded: int = 0
     failed: int = 0
@@ -52,7 +52,7 @@ class SaslListeners:
         """Returns the SCRAM credentials that clients are checked against."""
         self.figures = AuthenticationFigures()
         self.config = from_properties(SaslConfig, given)
-        """The settings of listeners that have none of their own."""
+        """The settings under their names for all listeners."""
         self._scram = {
             mechanism: Credentials(mechanism, number, lambda: self.credentials(), secret)
             for mechanism, number in SCRAM_NUMBERS.items()
@@ -62,7 +62,7 @@ class SaslListeners:
 
     @staticmethod
     def none() -> "SaslListeners":
-        """Return the listeners of a broker that asks nobody."""
+        """Return those of a broker without SASL."""
         return SaslListeners({}, {}, b"", str, lambda _: None)
 
     def __contains__(self, listener: str) -> bool:

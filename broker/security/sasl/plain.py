@@ -29,7 +29,7 @@ class Passwords:
 
 
 class PlainExchange:
-    """One client's exchange: a single token of authorization id, user and password, separated by zero bytes."""
+    """The exchange of a client: one token of authorization id, user and password, separated by zero bytes."""
 
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords

@@ -52,7 +52,7 @@ Find = Callable[[str], tuple[ScramCredential, bool]]
 
 
 class ScramExchange:
-    """One client's exchange. `nonce` is random, of printable ASCII without a comma."""
+    """The exchange of a client. `nonce` is random, of printable ASCII without a comma."""
 
     def __init__(self, mechanism: str, find: Find, nonce: str) -> None:
         self._digest = DIGESTS[mechanism]

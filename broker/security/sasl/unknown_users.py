@@ -1,4 +1,4 @@
-"""Credentials of users that do not exist, so that nobody learns which ones do.
+"""Made-up credentials of users that do not exist, so that a client does not learn which users exist.
 
 A made-up credential looks like one of the real ones: its salt has a length, an alphabet and iterations that a real
 credential has. It is made from a secret of the server, so that the same name gets the same salt at each try.
@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from broker.security.sasl.scram import DIGESTS, ScramCredential
+from broker.security.sasl.scram_keys import ITERATIONS_MIN, SALT_CHARACTERS, SALT_LENGTH
 
-ITERATIONS = 4_096  # Kafka's default
 SECRET_BYTES = 32
-_TEXT = b"0123456789abcdefghijklmnopqrstuvwxyz"  # the characters of the salts that Kafka makes
-_TEXT_BYTES = 26  # Kafka's length of nearly all salts
+_TEXT = SALT_CHARACTERS.encode()
 
 
 class Shape(NamedTuple):
-    """What a client sees of a credential beside the salt's bytes."""
+    """The visible properties of a credential beside the salt's bytes."""
 
-    iterations: int = ITERATIONS
-    salt_bytes: int = _TEXT_BYTES
+    iterations: int = ITERATIONS_MIN  # Kafka's default
+    salt_bytes: int = SALT_LENGTH
     is_text: bool = True
 
 
@@ -76,7 +75,7 @@ class Credentials:
 
 
 def shapes_of(credentials: Iterable[ScramCredential]) -> tuple[Shape, ...]:
-    """Return the shapes of credentials, each once; that of Kafka's own tools if there are none."""
+    """Return the distinct shapes of credentials, or without any the shape that Kafka's tools make."""
     shapes = {
         Shape(credential.iterations, len(credential.salt), all(byte in _TEXT for byte in credential.salt))
         for credential in credentials

@@ -9,7 +9,7 @@ from broker.metadata.staged import Staged
 from broker.security.sasl.config import sasl_of
 from broker.security.sasl.listeners import SaslListeners
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, EngineBroker
+from tests.broker.engine_client import ALTER_QUOTAS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, EngineBroker
 from tests.broker.scram_client import NUMBERS, ScramClient, credential
 
 API_VERSIONS = 18
@@ -295,6 +295,35 @@ def test_a_second_login_is_refused_where_sessions_do_not_end(client):
     assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert answer.error_message == "SaslAuthenticate request received after successful authentication"
     assert client.ask(METADATA, 12, NO_METADATA)
+
+
+ADA, BOB, APP = ("user", "ada"), ("user", "bob"), ("client-id", "app")
+ADAS_APP, ADAS_TOOL, BOBS_APP = ("ada", "app"), ("ada", "tool"), ("bob", "app")
+
+
+@pytest.mark.parametrize(
+    ("entity", "throttled"),
+    [
+        ([ADA], [ADAS_APP, ADAS_TOOL]),
+        ([APP], [ADAS_APP, BOBS_APP]),
+        ([APP, BOB], [BOBS_APP]),
+        ([("user", None)], [ADAS_APP, ADAS_TOOL, BOBS_APP]),
+    ],
+)
+def test_quotas_apply_to_the_user_that_logged_in_to_its_client_id_and_to_both(entity, throttled):
+    made = broker()
+    made.create("flights")
+    ops = [{"key": "producer_byte_rate", "value": 1.0, "remove": False}]
+    named = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
+    made.connect().ask(ALTER_QUOTAS, 1, {"entries": [{"entity": named, "ops": ops}], "validate_only": False})
+    muted = []
+    for user, client_id in (ADAS_APP, ADAS_TOOL, BOBS_APP):
+        client = made.connect(client_id, listener=LISTENER)
+        log_in(client, plain(user))
+        client.produce("flights", b"x" * 1_000)
+        if not client.conn.wants_data:
+            muted.append((user, client_id))
+    assert muted == throttled
 
 
 def test_outcomes_are_counted(client):

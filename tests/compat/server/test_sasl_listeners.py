@@ -1,4 +1,4 @@
-"""Listeners of a real server that ask who a client is: who gets in, what is altered, and what a start refuses."""
+"""SASL at the listeners of a real server: logins, users that are added at run time, and refused starts."""
 
 import subprocess
 import sys
@@ -14,6 +14,7 @@ from tests.compat.raw_connection import fetch_frame
 from tests.compat.sasl_connection import SaslConnection
 from tests.compat.sasl_users import MECHANISMS, PASSWORD, USER, listener_jaas, set_password, settings
 from tests.compat.server_process import DidNotStart, ServerProcess
+from tests.compat.several_processes import SeveralProcesses, consecutive_ports
 from tests.compat.tls_files import TlsFiles
 from tests.patience import SECONDS, until
 
@@ -112,16 +113,11 @@ def test_a_user_is_added_at_run_time_and_stays_after_a_restart(files, tmp_path):
 
 
 def test_an_unknown_user_has_the_same_salt_after_a_restart_and_its_secret_is_the_owners(files, tmp_path):
-    def salt(server, user):
-        with SaslConnection(asking(server)) as connection:
-            connection.shake_hands("SCRAM-SHA-512")
-            return connection.send_token(ScramClient(user, "x").first).auth_bytes.split(b",")[1]
-
     with ServerProcess(tmp_path / "data", settings(files)) as server:
-        before = salt(server, "nobody")
+        before = salt_of(asking(server), "nobody")
         assert (tmp_path / "data" / "sasl.secret").stat().st_mode & 0o077 == 0
         server.restart()
-        assert salt(server, "nobody") == before != salt(server, "somebody")
+        assert salt_of(asking(server), "nobody") == before != salt_of(asking(server), "somebody")
 
 
 def test_clients_that_stop_in_the_middle_are_closed_and_delay_nobody(files, tmp_path):
@@ -152,7 +148,7 @@ def test_a_session_ends_unless_its_client_logs_in_again(files, tmp_path):
 
 
 def is_closed_after_another_login(idle, polite):
-    """Log in once more on the second connection, and return True if the first is not served."""
+    """Log in again on the second connection. Return True if the broker has closed the first."""
     polite.log_in(USER, PASSWORD)
     try:
         idle.socket.sendall(fetch_frame(7, "not-there"))
@@ -167,6 +163,81 @@ def test_the_console_works_where_all_listeners_ask(files, tmp_path):
     with ServerProcess(tmp_path / "data", own) as server:
         status, text = Visitor(server.http).get("/console/topics/unknown/messages?partition=0")
         assert status == 404, text
+
+
+class AddingServer(ServerProcess):
+    """A server that is started with --add-scram."""
+
+    added = ""
+
+    @property
+    def argv(self):
+        return [*super().argv, "--add-scram", self.added]
+
+
+def test_a_user_logs_in_from_the_first_start_on_and_keeps_an_altered_password(files, tmp_path):
+    password_file = tmp_path / "ada.txt"
+    password_file.write_text("first\n")
+    server = AddingServer(tmp_path / "data", settings(files))
+    server.added = f"SCRAM-SHA-512=[name=bob,password-file={password_file}]"
+    with server:
+        assert code_of(server, "bob", "first", "SCRAM-SHA-512") == 0
+        assert "a list of processes shows" not in server.log
+        server.restart()
+        assert code_of(server, "bob", "first", "SCRAM-SHA-512") == 0
+        set_password(server.address, "bob", "second")
+        server.restart()
+        assert code_of(server, "bob", "first", "SCRAM-SHA-512") == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert code_of(server, "bob", "second", "SCRAM-SHA-512") == 0
+
+
+def test_a_password_on_the_command_line_is_warned_of_and_not_shown(files, tmp_path):
+    server = AddingServer(tmp_path / "data", settings(files))
+    server.added = "SCRAM-SHA-256=[name=bob,password=marked]"
+    with server:
+        assert code_of(server, "bob", "marked", "SCRAM-SHA-256") == 0
+        assert "a list of processes shows the password of bob: give --add-scram a password-file" in server.log
+        assert "marked" not in server.log
+    server.added = "SCRAM-SHA-256=[name=bob]"
+    with pytest.raises(DidNotStart) as error:
+        server.start()
+    assert "must have one of password-file, password and saltedpassword" in error.value.stderr
+
+
+class AddingBrokers(SeveralProcesses):
+    """Several brokers that are started with --add-scram."""
+
+    added = ""
+
+    @property
+    def argv(self):
+        return [*super().argv, "--add-scram", self.added]
+
+
+def test_users_are_the_same_at_all_brokers_of_a_machine_also_those_that_do_not_exist(tmp_path):
+    with ExitStack() as stack:
+        port = consecutive_ports(2, stack)
+        own = {"listeners": f"SASL_PLAINTEXT://127.0.0.1:{port}", "sasl.enabled.mechanisms": "SCRAM-SHA-512"}
+        brokers = AddingBrokers(tmp_path / "data", 2, own)
+        brokers.added = "SCRAM-SHA-512=[name=bob,password=first]"
+        stack.enter_context(brokers)
+        salts = []
+        for address in brokers.address.split(","):
+            until(lambda: logs_in(address, "bob", "first"), what="the credential is there")
+            salts.append([salt_of(address, user) for user in ("bob", "nobody")])
+        assert salts[0] == salts[1]
+
+
+def logs_in(address, *login):
+    with SaslConnection(address) as connection:
+        return connection.log_in(*login, "SCRAM-SHA-512").error_code == 0
+
+
+def salt_of(address, user):
+    """Return the salt that a user is asked with."""
+    with SaslConnection(address) as connection:
+        connection.shake_hands("SCRAM-SHA-512")
+        return connection.send_token(ScramClient(user, "x").first).auth_bytes.split(b",")[1]
 
 
 @pytest.mark.parametrize(
