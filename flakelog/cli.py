@@ -43,6 +43,7 @@ COMMANDS = {
     "partitions": "flakelog.commands.partitions",
     "transactions": "flakelog.commands.transactions",
     "quotas": "flakelog.commands.quotas",
+    "acl": "flakelog.commands.acl",
     "spout": "flakelog.commands.spout",
     "produce": "flakelog.commands.produce",
     "consume": "flakelog.commands.consume",

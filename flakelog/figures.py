@@ -76,6 +76,7 @@ def _broker(engine: Engine, now_ms: int, partitions_max: int) -> Iterator[Metric
     yield sample("flakelog_connections_opened_total", metrics.connections_opened)
     yield from _tls(services.tls)
     yield from _sasl(services.sasl.figures)
+    yield sample("flakelog_denied_operations_total", services.audit.denied_total)
     yield from _throttled(metrics)
     yield sample("flakelog_delayed_requests", len(services.purgatory))
     sessions = services.fetch_sessions

@@ -48,6 +48,7 @@ SERVER = {
         ("sasl_authentications", GAUGE, "Clients that authenticate by SASL, or wait for others that do"),
         ("sasl_authentications_total", COUNTER, "Logins by SASL that ended: succeeded or failed", "outcome"),
         ("sasl_expired_connections_total", COUNTER, "Connections closed because their session had expired"),
+        ("denied_operations_total", COUNTER, "Operations that access rules denied"),
         ("throttled_total", COUNTER, "Requests, or connections, over a client quota", "quota"),
         ("throttled_seconds_total", COUNTER, "For how long their connections were not read", "quota"),
         ("delayed_requests", GAUGE, "Requests that wait for data, members or disks"),

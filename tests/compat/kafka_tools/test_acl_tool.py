@@ -3,10 +3,14 @@
 Administrators come over the plain listener, where User:ANONYMOUS is a super user here; ada comes with a certificate.
 """
 
+import json
+
 import confluent_kafka
 import pytest
+from click.testing import CliRunner
 
 from broker.client.blocking import Client
+from flakelog.cli import main
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_java import need_java
 from tests.compat.tls_files import TlsFiles
@@ -112,3 +116,28 @@ def test_a_client_may_do_what_the_tool_grants_it_and_no_more(acls, ada, server):
     assert produced(ada) == "TOPIC_AUTHORIZATION_FAILED"
     server.wait_for_log("Principal = User:ada is Denied operation = WRITE")
     server.wait_for_log("added an access rule: User:ada is denied to WRITE Topic orders")
+
+
+@pytest.fixture
+def flakelog(server):
+    """Return flakelog("list"), which returns the objects that `flakelog acl` prints."""
+
+    def run(arguments):
+        words = ["acl", *arguments.split(), "--servers", server.address, "--json"]
+        done = CliRunner().invoke(main, words, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return run
+
+
+def test_our_command_shows_and_changes_the_same_rules(acls, flakelog):
+    acls("--add", "--allow-principal", "User:eve", "--operation", "Read", "--group", "g")
+    (rule,) = flakelog("list --principal User:eve")
+    assert (rule["resource_type"], rule["name"], rule["operation"]) == ("GROUP", "g", "READ")
+    added = flakelog("add --deny User:eve --operation write --operation alter-configs --topic e --prefix")
+    assert [rule["operation"] for rule in added] == ["WRITE", "ALTER_CONFIGS"]
+    listed = acls("--list", "--topic", "e", "--resource-pattern-type", "prefixed")
+    assert "operation=ALTER_CONFIGS, permissionType=DENY" in listed
+    assert len(flakelog("remove --principal User:eve --yes")) == 3
+    assert flakelog("list --principal User:eve") == []
