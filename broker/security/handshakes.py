@@ -14,7 +14,7 @@ K = TypeVar("K")
 
 @dataclass(slots=True)
 class HandshakeFigures:
-    """What became of the handshakes since the start, and how many are under way or wait."""
+    """Counts of handshakes by outcome since the start, and of those under way or waiting."""
 
     succeeded: int = 0
     failed: int = 0

@@ -40,7 +40,7 @@ class Rule(NamedTuple):
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """Parse "RULE:pattern/replacement/,...,DEFAULT". Raise ValueError with what is right."""
+    """Parse "RULE:pattern/replacement/,...,DEFAULT". Raise ValueError, which gives the right form."""
     rules, at = [], 0
     text = text.strip() or "DEFAULT"
     while at < len(text):

@@ -271,7 +271,7 @@ class EngineCluster:
         self.settle()
 
     def cut_power(self, broker_id):
-        """Cut the power of a broker's machine: its disk has only what was synced."""
+        """Cut the power of a broker's machine: its disk keeps synced bytes only."""
         self.kill(broker_id)
         node = self.nodes[broker_id]
         node.storage = node.storage.power_cut(lambda n: 0)

@@ -24,7 +24,7 @@ def credential(password, mechanism="SCRAM-SHA-256", salt=SALT, iterations=4096):
 
 
 class ScramClient:
-    """One exchange: `first`, then `final` for the server's first message; `signature` is what its last one must be."""
+    """One exchange: `first`, then `final` for the server's first message; `signature` is the last one that it must send."""
 
     def __init__(self, user, password, mechanism="SCRAM-SHA-256", nonce="abc", identity="", extensions=""):
         self._digest = DIGESTS[mechanism]

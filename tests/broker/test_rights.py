@@ -1,7 +1,7 @@
 """Every row of the API table asks for the rights that its row of the table of rights names, and for no other.
 
-A client with all rights of a row gets the answer that `test_every_api` expects. A client that lacks what a row cannot
-do without is refused. Whoever prepares the request may do everything.
+A client with all rights of a row gets the answer that `test_every_api` expects. A client that lacks a right
+which the row requires is refused. The client that prepares the request may do everything.
 """
 
 import pytest

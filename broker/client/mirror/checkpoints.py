@@ -31,7 +31,7 @@ class Checkpoints:
         self._coordinator: Address | None = None
 
     async def read(self, partitions: Iterable[Partition]) -> dict[Partition, CommittedOffset]:
-        """Return what was committed, without partitions of which nothing was. Raise BrokerError, Unreachable."""
+        """Return the committed offsets; partitions without one are left out. Raise BrokerError, Unreachable."""
         try:
             at = await self._found_coordinator()
             stored = await self._client.run(fetch_offsets(self._client.core, at, self.group, partitions))

@@ -55,7 +55,7 @@ class MirrorControl:
                 self._offset = following
         except BrokerError as error:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._orders = orders.Orders()  # nobody has ordered anything yet
+                self._orders = orders.Orders()  # there are no orders yet
             elif error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             self._offset = None

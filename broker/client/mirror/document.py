@@ -28,7 +28,7 @@ ROWS_MAX = 1_000  # topics and partitions in one document, those with the most l
 
 
 class MirrorProcess(NamedTuple):
-    """What identifies the process that runs a mirror."""
+    """The identity of the process that runs a mirror."""
 
     run_id: str
     host: str

@@ -23,7 +23,7 @@ class PartitionLag(NamedTuple):
 
 
 class TopicCounts(NamedTuple):
-    """What became of a topic since the mirror's start. `errors` are answers of the target that were failures."""
+    """The counts of a topic since the mirror's start. `errors` are answers of the target that were failures."""
 
     records: int = 0
     bytes: int = 0

@@ -27,7 +27,7 @@ class Orders:
         self.paused: set[str] = set()
 
     def read(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-        """Follow (key, value) pairs in the order of the log. A value that is none of VERSION is no order."""
+        """Follow (key, value) pairs in the order of the log. A value of another version is no order."""
         for key, value in records:
             name = (key or b"").decode(errors="replace")
             if value is None:

@@ -50,7 +50,7 @@ class Outlet:
         return self.sender.take_stopped()
 
     async def close(self) -> None:
-        """Send nothing more, and drop what is in flight."""
+        """Send nothing more, and drop the batches in flight."""
         self._is_closed = True
         for call in (self._pump_call, self._retry_call):
             if call is not None:

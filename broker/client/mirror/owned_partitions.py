@@ -126,7 +126,7 @@ class OwnedPartitions:
         self._engine.core.pause(key for key in self._engine.core.owned if key[0] == topic)
 
     def pause(self, is_paused: bool) -> None:
-        """Copy nothing more of any topic, or go on. What the target was sent is still committed."""
+        """Pause the copy of all topics, or resume it. The mirror still commits records that it has sent."""
         if is_paused == self.is_paused:
             return
         self.is_paused = is_paused
@@ -198,7 +198,7 @@ class OwnedPartitions:
         self._transactions.close()
 
     def _let_go(self, key: Partition) -> None:
-        """Forget the progress of a partition, but for what it copied."""
+        """Forget the progress of a partition, and keep its counts."""
         progress = self._progress.pop(key, None)
         if progress is not None:
             self._count(key[0], _counts_of(progress))
@@ -264,7 +264,7 @@ class OwnedPartitions:
         return None
 
     async def _fence(self, keys: Iterable[Partition]) -> None:
-        """Let no other mirror copy these partitions any more."""
+        """Fence other mirrors: from now on only this one copies these partitions."""
         group = self._checkpoints.group
         for key in keys:
             if key in self._copies:

@@ -148,7 +148,7 @@ def _children(nodes: Mapping[str, Node], path: str) -> set[str]:
 
 
 def _read_tree(path: str, nodes: dict[str, Node], depth: int) -> Procedure[None]:
-    """Read a node and those below it. One that is deleted meanwhile is left out."""
+    """Read a node and those below it. A node that is deleted meanwhile is left out."""
     try:
         nodes[path] = yield Get(path)
         names: tuple[str, ...] = () if depth == 0 else (yield Children(path))

@@ -1,4 +1,4 @@
-"""Consumers that agree through ZooKeeper lose no message and repeat no committed one when processes die or pause.
+"""Consumers that agree through ZooKeeper keep every message, and repeat only uncommitted ones, when processes die or pause.
 
 One round of all faults is part of `make test`. The soak has more messages, faults in any order, and rebalances in which
 each of them falls.

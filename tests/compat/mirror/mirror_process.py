@@ -1,4 +1,4 @@
-"""`flakelog mirror` in a process of its own, and the logs of its source and its target, as tests see them."""
+"""`flakelog mirror` as a process, and the logs of its source and its target, as tests see them."""
 
 import signal
 import subprocess
@@ -56,7 +56,7 @@ class MirrorProcess:
 
 
 def send(servers, topic, values, **options):
-    """Send values with keys, headers and times of their own."""
+    """Send values. Each has a key, headers and a time."""
     with Producer(servers, **options) as producer:
         for value in values:
             text = str(value)

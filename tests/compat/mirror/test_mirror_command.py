@@ -1,4 +1,4 @@
-"""`flakelog mirror` as a process: it goes on after a kill, and shows its figures."""
+"""`flakelog mirror` as a process: it continues after a kill, and shows its figures."""
 
 import json
 import random

@@ -86,7 +86,7 @@ class KilledMirror:
 
 @pytest.fixture
 def node_of(tmp_path):
-    """Return a function that runs a broker of its own, of Flakelog or of Apache Kafka, for the test."""
+    """Return a function that runs a broker of Flakelog or of Apache Kafka for this test alone."""
     with ExitStack() as stack:
         def run(kind, name):
             if kind == "Flakelog":

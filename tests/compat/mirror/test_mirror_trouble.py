@@ -1,4 +1,4 @@
-"""A mirror in trouble: what stops one topic, and what it goes on after."""
+"""A mirror in trouble: faults that stop one topic, and faults that pass."""
 
 import pytest
 

@@ -92,7 +92,7 @@ def test_commits_end_while_another_thread_shuts_down(registry, topic):
 
 
 def test_a_stream_raises_an_error_that_ends_the_consumer(registry):
-    """The registration of so many topics is larger than a node of ZooKeeper."""
+    """The registration of 4,100 topics is larger than a node of ZooKeeper."""
     topics = {f"{number:0249}": 1 for number in range(4_100)}
     with ConsumerConnector(registry, "g", config=replace(CONFIG, consumer_timeout_ms=60_000)) as connector:
         stream = connector.streams(topics)["0" * 249][0]

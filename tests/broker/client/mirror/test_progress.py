@@ -1,4 +1,4 @@
-"""The progress of a partition: what is committed at the source, and what lies in the commit."""
+"""The progress of a partition: its commits at the source, and their metadata."""
 
 from uuid import UUID
 

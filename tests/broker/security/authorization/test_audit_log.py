@@ -1,4 +1,4 @@
-"""The audit log: its lines, their number, and texts of clients that try to pass for lines of their own."""
+"""The audit log: its lines, their number, and clients' texts that imitate lines."""
 
 import pytest
 
