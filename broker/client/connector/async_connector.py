@@ -15,7 +15,7 @@ from broker.client.log_record import Record
 
 
 class AsyncMessageStream:
-    """The records of one stream, for `async for`. One task at a time may take its records.
+    """The records of one stream, for `async for`. It refuses a second task that asks while one waits.
 
     It ends after `consumer_timeout_ms` without a record, and may be asked again; and when the connector is shut down. A
     record counts as processed when the next one is asked for. A cancelled wait loses no record.

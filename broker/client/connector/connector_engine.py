@@ -225,7 +225,9 @@ class ConnectorEngine:
 
     def _happened(self, event: Event) -> None:
         match event:
-            case Claimed(partition, stream):
+            case Claimed(partition, stream, offset):
+                start = f"the {self._config.auto_offset_reset} offset" if offset is None else f"offset {offset}"
+                _log.info("group %s: reads %s from %s", self._group, partition, start)
                 self._readers[partition] = self._feed_of(partition.topic, stream)
                 self._readers[partition].claim(event)
             case Stopped(partition):

@@ -13,7 +13,7 @@ from broker.client.log_record import Record
 
 
 class MessageStream:
-    """An iterator of the records of one stream. One thread at a time may take its records.
+    """An iterator of the records of one stream. It refuses a second thread that asks while one waits.
 
     It ends after `consumer_timeout_ms` without a record, and may be asked again; and when the connector is shut down. A
     record counts as processed when the next one is asked for.
@@ -109,7 +109,7 @@ class ConsumerConnector:
         self._thread.commit(get_ident()).result()
 
     def shutdown(self) -> None:
-        """Commit what is processed, give the partitions to the others, and leave the group. Harmless if repeated.
+        """Commit processed records, release the partitions and leave the group. Harmless if repeated.
 
         Any thread may call it, and a signal handler. The streams end.
         """

@@ -73,6 +73,7 @@ class Member:
 
     def __init__(self, arguments):
         self.deliveries = []
+        self._runs = {partition: [] for partition in PARTITIONS}
         self.furthest = dict.fromkeys(PARTITIONS, -1)
         self.was_paused = False
         self.name = None
@@ -94,9 +95,12 @@ class Member:
             word, *rest = line.split()
             if word == "consumer":
                 (self.name,) = rest
+            elif word == "claimed":
+                self._runs[int(rest[0])].append([])
             elif len(rest) == 3 and line.endswith("\n"):
                 delivery = Delivery(*map(int, rest))
                 self.deliveries.append(delivery)
+                self._runs[delivery.partition][-1].append(delivery)
                 self.furthest[delivery.partition] = max(self.furthest[delivery.partition], delivery.offset)
 
     def _read_log(self):
@@ -129,13 +133,8 @@ class Member:
         self._process.send_signal(signal.SIGCONT)
 
     def runs(self, partition):
-        """Return its deliveries of a partition, split where one does not follow the other."""
-        runs = []
-        for delivery in [delivery for delivery in self.deliveries if delivery.partition == partition]:
-            if not runs or delivery.offset != runs[-1][-1].offset + 1:
-                runs.append([])
-            runs[-1].append(delivery)
-        return runs
+        """Return its deliveries of a partition by the claims of it."""
+        return [run for run in self._runs[partition] if run]
 
 
 class ConnectorGroup:
@@ -219,6 +218,7 @@ class ConnectorGroup:
         assert offsets == sorted(offsets), f"the offset of {partition} goes back: {offsets}"
         for member in self.members:
             for run in member.runs(partition):
+                assert [delivery.offset for delivery in run] == list(range(run[0].offset, run[-1].offset + 1))
                 before = [offset for at_ns, offset in commits if at_ns < run[0].at_ns]
                 assert max(before, default=0) <= run[0].offset, f"{member.name} begins at {run[0]}, after {max(before)}"
 

@@ -1,11 +1,12 @@
 """A ConsumerConnector in a separate process, for tests to kill. Arguments: ZOOKEEPER TOPIC [SERVERS].
 
-It prints each record that it gets: partition, offset, and the time in ns on the clock that all processes share. At
-SIGTERM it leaves the group.
+It prints each record that it gets: partition, offset, and the time in ns on the clock that all processes share. It
+prints which partitions it begins to read. At SIGTERM it leaves the group.
 """
 
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -21,8 +22,20 @@ CONFIG = ConnectorConfig(
     fetch_max_wait_ms=50,
 )
 
+
+class Claims(logging.Handler):
+    """Prints the partitions that the connector begins to read, before it hands out their records."""
+
+    def emit(self, record):
+        claimed = re.fullmatch(r"group g: reads .*-(\d+) from .*", record.getMessage())
+        if claimed:
+            os.write(1, f"claimed {claimed[1]}\n".encode())
+
+
 if __name__ == "__main__":
     logging.basicConfig()
+    logging.getLogger("broker.client.connector").setLevel(logging.INFO)
+    logging.getLogger("broker.client.connector").addHandler(Claims())
     zookeeper, topic, *servers = sys.argv[1:]
     with ConsumerConnector(zookeeper, "g", *servers, config=CONFIG) as connector:
         signal.signal(signal.SIGTERM, lambda *_: connector.shutdown())

@@ -152,7 +152,8 @@ def test_two_consumers_share_a_topic_and_one_takes_over_when_the_other_leaves(se
 def test_what_a_killed_consumer_had_comes_to_another(server, registry, topic, readers):
     program = [sys.executable, connector_program.__file__, registry, topic]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": PYTHONPATH}) as process:
-        lines = [process.stdout.readline() for _ in ("consumer", "record")]
+        lines = iter(process.stdout.readline, "")
+        lines = [next(line for line in lines if line.startswith("record"))]
         process.kill()
         killed = [line.split() for line in (*lines, *process.stdout) if line.startswith("record")]
     first = readers()
