@@ -2,10 +2,11 @@
 
     python client_program.py JSON
 
-JSON has `how` (a name below), `servers`, `topic`, `messages` and `value_bytes`. A consumer is the one member of a new
-group, and reads the topic from its beginning; its clock begins at the first message. A producer sends one message
-first, for the connections and the metadata; its clock begins then, and ends when all messages are acknowledged. The
-process prints as JSON the seconds and the CPU seconds. It runs ours from any checkout.
+JSON has `how` (a name below), `servers`, `topic`, `messages` and `value_bytes`, and `zookeeper` for CONNECTOR. A
+consumer is the one member of a new group, and reads the topic from its beginning; its clock begins at the first
+message. A producer sends one message first, for the connections and the metadata; its clock begins then, and ends when
+all messages are acknowledged. The process prints as JSON the seconds and the CPU seconds. It runs ours from any
+checkout.
 
 Each client has its default settings. Only the peers of our producer are set to be idempotent with acks=all, as ours is.
 """
@@ -22,6 +23,7 @@ CONFLUENT_POLL, CONFLUENT_CONSUME = "confluent-kafka, poll", "confluent-kafka, c
 CONFLUENT_CALLBACK = "confluent-kafka, a callback for each message"
 CONFLUENT_BARE = "confluent-kafka, no callbacks"
 KAFKA_PYTHON = "kafka-python"
+CONNECTOR = "flakelog, ConsumerConnector"
 MESSAGES_AT_ONCE = 500
 FULL_QUEUE_SECONDS = 0.1
 
@@ -66,6 +68,14 @@ def _read_kafka_python(servers: str, topic: str) -> Iterator[bytes | None]:
     consumer = KafkaConsumer(topic, bootstrap_servers=servers, group_id=uuid4().hex, auto_offset_reset="earliest")
     for message in consumer:
         yield message.value
+
+
+def _read_connector(servers: str, topic: str, zookeeper: str) -> Iterator[bytes | None]:
+    import flakelog
+
+    with flakelog.ConsumerConnector(zookeeper, uuid4().hex, servers) as connector:
+        for record in connector.streams({topic: 1})[topic][0]:
+            yield record.value
 
 
 CONSUMERS: dict[str, Callable[[str, str], Iterator[bytes | None]]] = {
@@ -186,8 +196,10 @@ PRODUCERS: dict[str, Callable[[str, str], Send]] = {
 }
 
 
-def _consume(how: str, servers: str, topic: str, messages: int, value_bytes: int) -> tuple[float, float]:
-    values = CONSUMERS[how](servers, topic)
+def _consume(
+    how: str, servers: str, topic: str, messages: int, value_bytes: int, zookeeper: str = ""
+) -> tuple[float, float]:
+    values = _read_connector(servers, topic, zookeeper) if how == CONNECTOR else CONSUMERS[how](servers, topic)
     size = len(next(values) or b"")
     began, cpu_began = time.perf_counter(), time.process_time()
     for _, value in zip(range(messages - 1), values, strict=False):

@@ -1,20 +1,22 @@
-"""Consumer and Producer, beside the consumers and producers of confluent-kafka and kafka-python, on our broker."""
+"""Consumer, ConsumerConnector and Producer, beside the clients of confluent-kafka and kafka-python, on our broker."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.apache import Peer
 from benchmarks.brokers import Topics, checkouts, flakelog
 from benchmarks.bulk import produce
-from benchmarks.client_program import CONSUMERS, OURS_WITH_CALLBACK, PRODUCERS
+from benchmarks.client_program import CONNECTOR, CONSUMERS, KAFKA_PYTHON, OURS_WITH_CALLBACK, PRODUCERS
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
 from benchmarks.python_program import per_message, run_program
 from broker.client.blocking import Client
 from broker.client.core import LATEST
+from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from tests.compat.server_process import ROOT
 
 PROGRAM = Path(__file__).with_name("client_program.py")
@@ -56,6 +58,22 @@ def _shapes(scale: Scale) -> Iterator[tuple[str, int, int]]:
 
 @contextmanager
 def _consumer_row(scale: Scale) -> Iterator[Contenders]:
+    with _readers(scale, CONSUMERS, {}) as contenders:
+        yield contenders
+
+
+@contextmanager
+def _connector_row(scale: Scale) -> Iterator[Contenders]:
+    """One stream of a ConsumerConnector, which has its group in a ZooKeeper, and consumers of groups of the broker."""
+    with TemporaryDirectory(prefix="flakelog-bench-") as directory, EmbeddedZooKeeper(directory) as zookeeper:
+        more = {CONNECTOR: {"zookeeper": zookeeper.hosts}}
+        with _readers(scale, (CONNECTOR, OURS, KAFKA_PYTHON), more) as contenders:
+            yield contenders
+
+
+@contextmanager
+def _readers(scale: Scale, clients: Iterable[str], more: Mapping[str, dict[str, str]]) -> Iterator[Contenders]:
+    """Yield clients that read a topic. `more` has what a client's plan says besides."""
     messages, contenders = scale.of(MESSAGES, MESSAGES_MIN), {}
     with flakelog() as server, ExitStack() as stack:
         topics = Topics(server.address)
@@ -69,8 +87,8 @@ def _consumer_row(scale: Scale) -> Iterator[Contenders]:
                 "messages": messages,
                 "value_bytes": value_bytes,
             }
-            for name, how, root in _clients(scale, CONSUMERS):
-                contenders[f"{name}: {shape}"] = partial(_run, root, plan | {"how": how})
+            for name, how, root in _clients(scale, clients):
+                contenders[f"{name}: {shape}"] = partial(_run, root, plan | {"how": how} | more.get(how, {}))
         yield contenders
 
 
@@ -88,5 +106,6 @@ def _producer_row(scale: Scale) -> Iterator[Contenders]:
 
 ROWS = [
     Row("python-consumer", "messages read one by one by Consumer and its peers in Python", _consumer_row),
+    Row("connector", "messages read one by one by a stream of ConsumerConnector, beside Consumer", _connector_row),
     Row("python-producer", "messages sent one by one by Producer and its peers in Python", _producer_row),
 ]
