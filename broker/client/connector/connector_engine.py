@@ -97,6 +97,15 @@ class ConnectorEngine:
         self._has_ended = False
         self._logged = ""
 
+    @property
+    def is_interrupted(self) -> bool:
+        """True in a signal handler that has interrupted a method of the core or of a stream.
+
+        Its thread holds the lock, so it must neither wait for the loop nor call such a method.
+        """
+        is_owned: bool = self.changed._is_owned()  # type: ignore[attr-defined]  # what Condition itself asks an RLock
+        return is_owned
+
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function on the loop, from any thread. Do nothing if the loop is closed."""
         with suppress(RuntimeError):

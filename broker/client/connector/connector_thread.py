@@ -137,7 +137,7 @@ class ConnectorThread:
 
     @property
     def _is_interrupted(self) -> bool:
-        return self._engine is not None and any(feed.is_interrupted for feed in self._engine.feeds.values())
+        return self._engine is not None and self._engine.is_interrupted
 
     def _check_open(self) -> None:
         self.check_process()

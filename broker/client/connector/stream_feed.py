@@ -164,11 +164,6 @@ class StreamFeed:
         """Return True if this thread or task has taken the last record."""
         return self._taker == taker
 
-    @property
-    def is_interrupted(self) -> bool:
-        """True in a signal handler that has interrupted `take`."""
-        return self._is_taking and self.is_taken_by(get_ident())
-
     # --- the loop's side
 
     def open(self, client: AsyncClient) -> None:

@@ -1,7 +1,7 @@
 """Consumers that agree through ZooKeeper keep every message, and repeat only uncommitted ones, when processes die or pause.
 
-One round of all faults is part of `make test`. The soak has more messages, faults in any order, and rebalances in which
-each of them falls.
+`make test` plays a round of several faults. The soak has more messages, and all faults in any order, some of them in
+the middle of a rebalance.
 """
 
 from contextlib import ExitStack

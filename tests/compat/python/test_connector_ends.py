@@ -1,14 +1,17 @@
 """The ends of a ConsumerConnector, and the errors that its program gets, with a real ZooKeeper and server."""
 
 import re
+import sys
 import threading
 import urllib.request
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from kazoo.client import KazooClient
 
 from broker.client.blocking import Client
+from broker.client.connector import stream_feed
 from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.connector.consumer_connector import ConsumerConnector
 from broker.client.connector.topic_filter import TopicFilter
@@ -26,6 +29,7 @@ CONFIG = ConnectorConfig(
     auto_commit_interval_ms=None,
     fetch_max_wait_ms=50,
 )
+NUMBERS = count()
 IMPATIENT = replace(
     CONFIG, zookeeper_session_timeout_ms=500, rebalance_retries_max=1, rebalance_backoff_ms=500, rebalance_goes_on=False
 )
@@ -44,8 +48,8 @@ def server(tmp_path_factory, registry):
 
 
 @pytest.fixture
-def topic(server, name):
-    return numbers_topic.fill(server.address, name[:60])
+def topic(server):
+    return numbers_topic.fill(server.address, f"ends-{next(NUMBERS)}")
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +116,29 @@ def test_a_commit_fails_if_the_last_record_comes_again(registry, topic, kazoo):
             connector.commit_offsets()
         assert record in numbers_topic.take(stream, 10)
         connector.commit_offsets()
+
+
+@pytest.mark.parametrize("lines", (0, 1, 2, 3, 5, 8, 13, 21, 34))
+def test_a_signal_handler_may_shut_down_wherever_it_interrupts_a_stream(registry, topic, lines):
+    with ConsumerConnector(registry, "g", config=CONFIG) as connector:
+        (stream,) = connector.streams({topic: 1})[topic]
+        numbers_topic.take(stream, 3)
+        left = [lines]
+
+        def trace(frame, event, argument):
+            if frame.f_code.co_filename != stream_feed.__file__:
+                return None
+            left[0] -= event == "line"
+            if left[0] < 0:
+                sys.settrace(None)
+                connector.shutdown()
+            return trace
+
+        sys.settrace(trace)
+        try:
+            list(stream)
+        finally:
+            sys.settrace(None)
 
 
 def fetched_bytes(server, topic):
