@@ -118,6 +118,7 @@ def run(
     and copies a few records again.
     """
     from broker.client.mirror.mirror import Mirror
+    from broker.client.mirror.names import TargetNames
     from broker.client.mirror.settings import EVERY_TOPIC, ClusterSettings, MirrorSettings
 
     if all_topics == (topics is not None):
@@ -126,6 +127,7 @@ def run(
         raise click.UsageError("two --from have the same brokers; mirrors of one cluster share its topics by --name")
     if prefixes and len(prefixes) != len(sources):
         raise click.UsageError(f"give one --prefix for each --from: {len(prefixes)} for {len(sources)}")
+    names = TargetNames()
     try:
         mirrors = [
             Mirror(
@@ -136,7 +138,8 @@ def run(
                     prefix=prefix,
                     settings_ms=round(settings_every * 1000),
                     **options,
-                )
+                ),
+                names,
             )
             for source, prefix in zip(sources, prefixes or [""] * len(sources), strict=True)
         ]
@@ -151,7 +154,7 @@ run.help = with_exit_codes(run.help)
 
 async def _run(mirrors: "Sequence[Mirror]", site: HttpSite, every: float, as_json: bool) -> None:
     from broker.client.errors import ClientError, Unreachable
-    from broker.client.mirror.names import check_sources, check_targets
+    from broker.client.mirror.names import check_sources
 
     def stop() -> None:
         for one in mirrors:
@@ -162,7 +165,6 @@ async def _run(mirrors: "Sequence[Mirror]", site: HttpSite, every: float, as_jso
     try:
         topics_by_source = {one.settings.source.servers: (one.settings.prefix, await one.open()) for one in mirrors}
         check_sources({one.settings.source.servers: one.source_id for one in mirrors})
-        check_targets(topics_by_source)
         names = sorted(prefix + name for prefix, topics in topics_by_source.values() for name in topics)
         print_line(f"copying {count_of(len(names), 'topic')}: {', '.join(names[:20]) or 'none yet'}", err=True)
         _serve(mirrors, site)

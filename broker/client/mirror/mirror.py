@@ -24,6 +24,7 @@ from broker.client.mirror.figures import PAUSED, RUNNING, MirrorFigures
 from broker.client.mirror.group_offsets import GroupOffsets
 from broker.client.mirror.names import (
     MirrorRefused,
+    TargetNames,
     check_opposite,
     copy_group,
     leads_to,
@@ -49,8 +50,10 @@ POLL_MS_MAX = 60_000  # max.poll.interval.ms: the loop comes round every second,
 class Mirror:
     """A mirror of one source. All calls are made on the loop."""
 
-    def __init__(self, settings: MirrorSettings) -> None:
+    def __init__(self, settings: MirrorSettings, names: TargetNames | None = None) -> None:
+        """Mirrors of several sources in a process share `names`, so that none copies into another's topic."""
         self.settings = settings
+        self._names = TargetNames() if names is None else names
         self.group = self.source_id = ""
         """The mirror's group at its source, and the source's cluster id; known once it is open."""
         self._source = AsyncClient(settings.source.servers)
@@ -82,6 +85,7 @@ class Mirror:
         names = subscribed.topics_of(topics)
         if not self.settings.two_way:
             await self._check_opposite(str(source_id), names)
+        self._names.claim(self.settings.source.servers, (self.settings.prefix + name for name in names))
         self._edit = record_edit(
             str(source_id), str(target_id), source_id=self.settings.source_id, two_way=self.settings.two_way
         )
@@ -93,6 +97,7 @@ class Mirror:
             self._engine,
             self._outlet,
             copy_group(self.settings.name, str(source_id)),
+            self._names,
             self._waits,
         )
         self._control = MirrorControl(self._target, self.settings.name, str(source_id), self._fields)

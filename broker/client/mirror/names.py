@@ -68,18 +68,21 @@ def check_sources(clusters: Mapping[str, str]) -> None:
             )
 
 
-def check_targets(sources: Mapping[str, tuple[str, Iterable[str]]]) -> None:
-    """Raise MirrorRefused if topics of two sources have one name at the target.
+class TargetNames:
+    """The names of the target's topics, each with the source that it is copied from. All mirrors of a process share it.
 
-    `sources` has the prefix and the topics of each source.
+    A source that was first keeps a name.
     """
-    owners: dict[str, str] = {}
-    for source, (prefix, topics) in sources.items():
-        for topic in topics:
-            target = prefix + topic
-            if target in owners:
+
+    def __init__(self) -> None:
+        self._sources: dict[str, str] = {}
+
+    def claim(self, source: str, targets: Iterable[str]) -> None:
+        """Take names for a source. Raise MirrorRefused at the first one that another source has."""
+        for target in targets:
+            other = self._sources.setdefault(target, source)
+            if other != source:
                 raise MirrorRefused(
-                    f"the sources {owners[target]} and {source} both have a topic for {target} at the target; "
+                    f"the sources {other} and {source} both have a topic for {target} at the target; "
                     "give each source a --prefix of its own"
                 )
-            owners[target] = source

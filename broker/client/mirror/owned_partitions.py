@@ -19,6 +19,7 @@ from broker.client.group_requests import CommittedOffset
 from broker.client.leaders import Partition
 from broker.client.mirror.checkpoints import Checkpoints
 from broker.client.mirror.figures import PartitionLag, TopicCounts
+from broker.client.mirror.names import MirrorRefused, TargetNames
 from broker.client.mirror.offset_pairs import OffsetPairs
 from broker.client.mirror.outlet import Outlet
 from broker.client.mirror.progress import PartitionProgress
@@ -61,6 +62,7 @@ class OwnedPartitions:
         engine: ConsumerEngine,
         outlet: Outlet,
         copy_group: str,
+        names: TargetNames,
         waits: Waits,
     ) -> None:
         self.stopped: dict[str, str] = {}
@@ -70,6 +72,7 @@ class OwnedPartitions:
         self._source = source
         self._engine = engine
         self._outlet = outlet
+        self._names = names
         self._waits = waits
         self._topics = TargetTopics(source, target, settings.prefix)
         self._checkpoints = Checkpoints(target, copy_group)
@@ -213,7 +216,8 @@ class OwnedPartitions:
         topics = await repeat(lambda: self._follow({topic for topic, _ in wanted}))
         ids = {topic.name: topic.id for topic in topics}
         for key in wanted:
-            if key[0] not in ids:  # it was deleted, or the broker that was asked does not know it yet
+            # It was deleted, or the broker that was asked does not know it yet.
+            if key[0] not in ids and key[0] not in self.stopped:
                 self._take_over_later(key)
         wanted = [key for key in wanted if key[0] in ids]
         stored = await repeat(lambda: self._engine.offsets.settled(wanted))
@@ -363,7 +367,12 @@ class OwnedPartitions:
         topics = []
         for name, topic in (await self._source.run(self._source.core.look_up(sorted(names)))).items():
             if isinstance(topic, TopicInfo):
-                topics.append(topic)
+                try:
+                    self._names.claim(self._settings.source.servers, [self._settings.prefix + name])
+                except MirrorRefused as taken:
+                    self.stop_topic(name, str(taken))
+                else:
+                    topics.append(topic)
             elif not topic.retriable:
                 self.stop_topic(name, f"the source refuses it: {topic}")
         for name, error in (await self._topics.follow(topics)).items():

@@ -42,13 +42,13 @@ def target_client(target):
 def mirror_of(source, target, name):
     """Return a function that makes a mirror of topics in a thread, under the test's name."""
 
-    def make(topics, *, source=source, target=target, **settings):
+    def make(topics, *, source=source, target=target, names=None, **settings):
         clusters = {
             "source": ClusterSettings(servers=source.bootstrap_servers),
             "target": ClusterSettings(servers=target.bootstrap_servers),
         }
         fields = {"name": name, "topics": re.compile(topics), **BY_TIME_MS, **settings}
-        return MirrorThread(MirrorSettings(**clusters, **fields))
+        return MirrorThread(MirrorSettings(**clusters, **fields), names)
 
     return make
 

@@ -10,8 +10,8 @@ from broker.client.mirror.mirror import Mirror
 class MirrorThread:
     """A mirror from the beginning of a `with` block to its end. What refuses it is raised at the beginning."""
 
-    def __init__(self, settings):
-        self._mirror = Mirror(settings)
+    def __init__(self, settings, names=None):
+        self._mirror = Mirror(settings, names)
         self._thread = ThreadPoolExecutor(1)
         self._is_open = Event()
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.client.mirror.names import copy_group
+from broker.client.mirror.names import TargetNames, copy_group
 from broker.client.transaction import TransactionalProducer
 from flakelog.testing import Broker
-from tests.compat.mirror.mirror_process import committed_records, has_all, records_of, send
+from tests.compat.mirror.mirror_process import committed_records, end_of, has_all, records_of, send
 from tests.patience import until
 
 
@@ -77,3 +77,20 @@ def test_a_mirror_ends_when_it_is_told_to_while_its_target_is_away(source_client
         away.kill()
         source_client.create_topic(f"{topic}-2", 1)  # which the mirror cannot make at the target
         until(lambda: "it is asked again" in caplog.text, "the wait for the target")
+
+
+def test_a_topic_that_appears_in_a_second_source_is_not_mixed_with_the_first_ones(
+    source, target, source_client, target_client, mirror_of, topic
+):
+    names = TargetNames()
+    source_client.create_topic(topic, 1)
+    send(source.bootstrap_servers, topic, range(20))
+    first = mirror_of(topic, names=names, prefix="all.")
+    second = mirror_of(topic, names=names, prefix="all.", source=target)
+    with first, second:
+        has_all(target_client, f"all.{topic}", 20)
+        target_client.create_topic(topic, 1)
+        send(target.bootstrap_servers, topic, range(20, 40))
+        reason = until(lambda: second.figures().stopped.get(topic), "the stop")
+        assert "both have a topic for" in reason and "--prefix" in reason and not first.figures().stopped
+    assert end_of(target_client, f"all.{topic}") == 20

@@ -7,8 +7,8 @@ import pytest
 from broker.client.config_admin import ConfigValue
 from broker.client.mirror.names import (
     MirrorRefused,
+    TargetNames,
     check_sources,
-    check_targets,
     leads_to,
     mirror_group,
     topic_pattern,
@@ -38,9 +38,12 @@ def test_copies_within_one_cluster_are_not_copied_again():
 
 
 def test_two_sources_with_one_topic_name_need_prefixes():
+    names = TargetNames()
+    names.claim("a:9092", ["web"])
     with pytest.raises(MirrorRefused, match="sources a:9092 and b:9092 both have a topic for web .* --prefix"):
-        check_targets({"a:9092": ("", ["web"]), "b:9092": ("", ["orders", "web"])})
-    check_targets({"a:9092": ("a.", ["web"]), "b:9092": ("b.", ["web"])})
+        names.claim("b:9092", ["orders", "web"])
+    names.claim("b:9092", ["b.web", "orders"])
+    names.claim("a:9092", ["web"])
 
 
 def test_two_addresses_of_one_source_are_refused():
