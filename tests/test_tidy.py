@@ -68,6 +68,7 @@ SHELLS = {
     "idgen/snowflake.py",
     "broker/net/close_log.py",
     "broker/net/coordination.py",
+    "broker/net/key_fetcher.py",
     "broker/net/peers.py",
     "broker/net/server.py",
     "broker/net/tls.py",

@@ -166,10 +166,11 @@ DIFFERENCES = (
     ),
     (
         "SASL",
-        "PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. GSSAPI, Kafka's default, and OAUTHBEARER are refused by name, as are "
-        "delegation tokens. An unknown user of SCRAM gets a salt and is refused at its proof, as a wrong password is; "
-        "Kafka refuses it at its first message. SCRAM needs no JAAS text. A client has "
-        "`flakelog.authentication.timeout.ms` to authenticate.",
+        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. GSSAPI, Kafka's default, is refused by name, as are "
+        "delegation tokens. OAUTHBEARER takes signed tokens only; Kafka takes unsigned ones unless it has a validator. "
+        "An unknown user of SCRAM gets a salt and is refused at its proof, as a wrong password is; Kafka refuses it at "
+        "its first message. Only PLAIN needs JAAS text. A client has `flakelog.authentication.timeout.ms` to "
+        "authenticate.",
     ),
     (
         "TLS",

@@ -481,6 +481,16 @@ _BROKER_ROWS = [
         connections.max.reauth.ms long 0
         sasl.enabled.mechanisms list GSSAPI
         sasl.jaas.config password -
+        sasl.oauthbearer.clock.skew.seconds int 30
+        sasl.oauthbearer.expected.audience list
+        sasl.oauthbearer.expected.issuer string -
+        sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100
+        sasl.oauthbearer.jwks.endpoint.url string -
+        sasl.oauthbearer.scope.claim.name string scope
+        sasl.oauthbearer.sub.claim.name string sub
+        sasl.server.callback.handler.class class -
         sasl.server.max.receive.size int 524288
         """,
         HONOURED,
@@ -513,11 +523,15 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        sasl.server.callback.handler.class class -
+        sasl.oauthbearer.jwt.validator.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
         """,
         REFUSED,
-        "a class in Java cannot be asked, so that it would check no password; leave it out",
-        ("",),
+        "a class in Java cannot be asked, so that tokens would be checked in another way; leave it out",
+        (
+            "",
+            "org.apache.kafka.common.security.oauthbearer.defaultjwtvalidator",
+            "org.apache.kafka.common.security.oauthbearer.brokerjwtvalidator",
+        ),
     ),
     *_rows(
         """
@@ -565,22 +579,12 @@ _BROKER_ROWS = [
         sasl.oauthbearer.assertion.template.file string -
         sasl.oauthbearer.client.credentials.client.id string -
         sasl.oauthbearer.client.credentials.client.secret password -
-        sasl.oauthbearer.clock.skew.seconds int 30
-        sasl.oauthbearer.expected.audience list
-        sasl.oauthbearer.expected.issuer string -
-        sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100
-        sasl.oauthbearer.jwks.endpoint.url string -
         sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
-        sasl.oauthbearer.jwt.validator.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
         sasl.oauthbearer.scope string -
-        sasl.oauthbearer.scope.claim.name string scope
-        sasl.oauthbearer.sub.claim.name string sub
         sasl.oauthbearer.token.endpoint.url string -
         """,
         IGNORED,
-        "OAUTHBEARER is not served, and refused as a mechanism",
+        "a broker gets tokens by it, and brokers reach each other in PLAINTEXT",
     ),
     *_rows(
         """

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
@@ -79,6 +79,7 @@ def open_broker(
     bound: BoundBroker,
     settings: Settings,
     make_engine: MakeEngine,
+    reactor: Any,
     report: Report,
     lifecycle: Lifecycle,
     cluster: "ClusterPart | None",
@@ -97,7 +98,7 @@ def open_broker(
         report,
         group_config=settings.group,
         tls=_altered_tls(bound.tls, settings, report),
-        sasl=sasl_listeners(settings, machine_dir, report),
+        sasl=sasl_listeners(settings, machine_dir, reactor, report, lifecycle),
         **({} if cluster is None else cluster.fields_of_services()),
     )
     services.transaction_config = settings.transaction

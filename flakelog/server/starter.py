@@ -136,7 +136,7 @@ class Starter:
         if settings.server.broker_listeners:
             bound = bind_broker(settings, storage, *shared, self._cluster_directory)
             cluster = yield self._join(bound)
-            shell = self._make_engine, self._report, lifecycle
+            shell = self._make_engine, self._reactor, self._report, lifecycle
             broker = open_broker(bound, settings, *shell, cluster, self._registry_dir)
         engine = None if broker is None else broker.engine
         ports = IdPorts(settings, self._reactor, lifecycle, self._inherited)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from broker.security.listener_settings import names_of_listener, properties_of_listener, split_name
 from broker.security.sasl.exchange import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from broker.security.sasl.jaas import LoginModule, parse_jaas
+from broker.security.sasl.token_rules import KeySource, TokenRules
 from idgen.settings import (
     InvalidSetting,
     at_least,
@@ -25,10 +26,26 @@ _MODULES = {
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
     SCRAM_SHA_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
     SCRAM_SHA_512: "org.apache.kafka.common.security.scram.ScramLoginModule",
+    OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
+KEY_SET_URL, CALLBACK_HANDLER = "sasl.oauthbearer.jwks.endpoint.url", "sasl.server.callback.handler.class"
+_OAUTH = "sasl.oauthbearer."
+_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+_OLD_VALIDATOR = _VALIDATOR.replace("OAuthBearerV", "secured.OAuthBearerV")
 _USER = "user_"  # begins the options of PlainLoginModule that have the password of a user
 _PREFIXED = f"give it as listener.name.NAME.MECHANISM.{JAAS}, of one listener and mechanism, as in Kafka"
-_GSSAPI = f"GSSAPI (Kerberos) is not served: give {SCRAM_SHA_512}, {SCRAM_SHA_256} or {PLAIN}"
+_GSSAPI = f"GSSAPI (Kerberos) is not served: give {SCRAM_SHA_512}, {SCRAM_SHA_256}, {PLAIN} or {OAUTHBEARER}"
+
+
+def _url(value: str) -> str | None:
+    is_known = value.startswith(("https://", "http://", "file:///"))
+    return None if is_known else "must be https://..., http://... or file:///..."
+
+
+def _callback_handler(value: str) -> str | None:
+    if value in (_VALIDATOR, _OLD_VALIDATOR):
+        return None
+    return "a class in Java cannot be asked, so that it would check no password; leave it out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +81,85 @@ class SaslConfig:
         unit="bytes",
     )
 
+    sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
+        KEY_SET_URL,
+        None,
+        "Where the identity provider publishes the keys that sign tokens of OAUTHBEARER, a JSON Web Key Set: "
+        "https://..., http://... or file:///...",
+        check=_url,
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        3_600_000,
+        "How often these keys are fetched again.",
+        check=at_least(1),
+        unit="ms",
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        100,
+        "The pause after a failed fetch of the keys; it doubles with each further one.",
+        check=at_least(1),
+        unit="ms",
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        10_000,
+        "The longest such pause.",
+        check=at_least(1),
+        unit="ms",
+    )
+    sasl_oauthbearer_expected_audience: str = setting(
+        "sasl.oauthbearer.expected.audience",
+        "",
+        "Audiences, with a comma between, of which a token must name one. Without, a token must name none.",
+    )
+    sasl_oauthbearer_expected_issuer: str | None = setting(
+        "sasl.oauthbearer.expected.issuer", None, "The issuer of tokens; without, it is not checked."
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        "sasl.oauthbearer.clock.skew.seconds",
+        30,
+        "How far the clock of the identity provider may be off.",
+        check=at_least(0),
+        unit="s",
+    )
+    sasl_oauthbearer_scope_claim_name: str = setting(
+        "sasl.oauthbearer.scope.claim.name", "scope", "The claim with the scopes of a token."
+    )
+    sasl_oauthbearer_sub_claim_name: str = setting(
+        "sasl.oauthbearer.sub.claim.name", "sub", "The claim with the user of a token."
+    )
+    sasl_server_callback_handler_class: str | None = setting(
+        CALLBACK_HANDLER,
+        None,
+        f"Of OAUTHBEARER, Kafka's {_VALIDATOR}; the tokens are checked in the same way without it.",
+        check=_callback_handler,
+    )
+
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @property
+    def key_source(self) -> KeySource:
+        """The place of the keys of OAUTHBEARER."""
+        return KeySource(
+            self.sasl_oauthbearer_jwks_endpoint_url or "",
+            self.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+            self.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+            self.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+        )
+
+    @property
+    def token_rules(self) -> TokenRules:
+        """The demands on the tokens of OAUTHBEARER."""
+        return TokenRules(
+            frozenset(part for part in map(str.strip, self.sasl_oauthbearer_expected_audience.split(",")) if part),
+            self.sasl_oauthbearer_expected_issuer,
+            self.sasl_oauthbearer_clock_skew_seconds * 1_000,
+            self.sasl_oauthbearer_scope_claim_name,
+            self.sasl_oauthbearer_sub_claim_name,
+        )
 
     @property
     def mechanisms(self) -> list[str]:
@@ -91,17 +185,29 @@ class ListenerSasl:
 
 def of_one_mechanism(own: str) -> tuple[str, str] | None:
     """Return ("scram-sha-512", "sasl.jaas.config") for such a name without its listener, None for any other."""
-    mechanism, dot, name = own.partition(".")
-    return (mechanism, name) if dot and name in (JAAS, MAX_REAUTH) and mechanism.upper() in _KNOWN else None
+    mechanism, _, name = own.partition(".")
+    is_of_mechanism = name in (JAAS, MAX_REAUTH, CALLBACK_HANDLER) or name.startswith(_OAUTH)
+    is_known = is_of_mechanism and name in SASL_SETTINGS and mechanism.upper() in _KNOWN
+    return (mechanism, name) if is_known else None
 
 
-_KNOWN = (*_MODULES, OAUTHBEARER, GSSAPI)
+_KNOWN = (*_MODULES, GSSAPI)
 
 
 def sasl_of(listener: str, properties: Mapping[str, str], is_over_tls: bool = False) -> ListenerSasl:
     """Return the SASL settings of a listener: its own go before those of all. Raise InvalidSetting."""
     own = names_of_listener(listener, properties, SASL_SETTINGS)
-    config = from_properties(SaslConfig, properties_of_listener(listener, properties, SASL_SETTINGS))
+    texts = _of_mechanisms(listener, properties)
+    of_tokens = {name: given for (mechanism, name), given in texts.items() if mechanism == OAUTHBEARER}
+    names = own | {name: given for name, (given, _) in of_tokens.items()}
+    try:
+        config = from_properties(
+            SaslConfig,
+            properties_of_listener(listener, properties, SASL_SETTINGS)
+            | {name: text for name, (_, text) in of_tokens.items() if name not in (JAAS, MAX_REAUTH)},
+        )
+    except InvalidSetting as error:
+        raise InvalidSetting(names.get(error.name, error.name), error.value, error.wanted) from None
     name = own.get("sasl.enabled.mechanisms", "sasl.enabled.mechanisms")
     mechanisms = config.mechanisms
     if not mechanisms:
@@ -110,7 +216,9 @@ def sasl_of(listener: str, properties: Mapping[str, str], is_over_tls: bool = Fa
         if mechanism not in _MODULES:
             wrong = _GSSAPI if mechanism == GSSAPI else f"{mechanism} is not served: give any of {', '.join(_MODULES)}"
             raise InvalidSetting(name, config.sasl_enabled_mechanisms, wrong)
-    texts = _of_mechanisms(listener, properties)
+    if OAUTHBEARER in mechanisms and config.sasl_oauthbearer_jwks_endpoint_url is None:
+        wanted = "OAUTHBEARER needs the keys of the identity provider: give the URL of its JSON Web Key Set"
+        raise InvalidSetting(names.get(KEY_SET_URL, KEY_SET_URL), "", wanted)
     modules = {mechanism: _module(*texts[mechanism, JAAS]) for mechanism in mechanisms if (mechanism, JAAS) in texts}
     for mechanism, module in modules.items():
         if module.name != _MODULES[mechanism]:

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 from broker.security.sasl.authentication import Authentication
 from broker.security.sasl.config import ListenerSasl, SaslConfig, sasl_of
-from broker.security.sasl.exchange import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, Mechanism
+from broker.security.sasl.exchange import (
+    OAUTHBEARER,
+    PLAIN,
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    Mechanism,
+    SaslExchange,
+)
+from broker.security.sasl.key_sets import KeySets
+from broker.security.sasl.oauthbearer import OauthExchange
 from broker.security.sasl.plain import Passwords, PlainExchange
 from broker.security.sasl.scram import ScramCredential, ScramExchange
 from broker.security.sasl.unknown_users import Credentials
@@ -43,11 +52,13 @@ class SaslListeners:
         secret: bytes,
         nonce: Callable[[], str],
         report: Callable[[str], None],
+        key_sets: KeySets | None = None,
     ) -> None:
         self._given = given
         self._secret = secret
         self._nonce = nonce
         self._report = report
+        self._key_sets = key_sets or KeySets()
         self.credentials: CredentialsNow = lambda: {}
         """Returns the SCRAM credentials that clients are checked against."""
         self.figures = AuthenticationFigures()
@@ -110,9 +121,14 @@ class SaslListeners:
             for name in listener.mechanisms
         }
 
-    def _begin_of(self, mechanism: str, listener: ListenerSasl) -> Callable[[], PlainExchange | ScramExchange]:
+    def _begin_of(self, mechanism: str, listener: ListenerSasl) -> Callable[[], SaslExchange]:
         if mechanism == PLAIN:
             passwords = Passwords(listener.passwords, self._secret)
             return lambda: PlainExchange(passwords)
+        if mechanism == OAUTHBEARER:
+            from broker.security.sasl.web_token import read_token  # few listeners take tokens
+
+            keys, rules = self._key_sets.of(listener.config.key_source), listener.config.token_rules
+            return lambda: OauthExchange(lambda token, wall_ms: read_token(token, keys.find, rules, wall_ms))
         credentials = self._scram[mechanism]
         return lambda: ScramExchange(mechanism, credentials.find, self._nonce())

@@ -1,6 +1,7 @@
 """Stock clients at listeners that ask who they are: each with its password, and each with a wrong one."""
 
 import asyncio
+from urllib.request import urlopen
 
 import aiokafka
 import confluent_kafka
@@ -173,3 +174,52 @@ def test_kafkajs(address, files, protocol, mechanism, name):
         with pytest.raises(ClientError) as error:
             node.ask("kafkajs.produce", values=VALUES, sasl=sasl | {"password": "wrong"}, **where)
         assert "SASL" in str(error.value)
+
+
+# --- sessions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def short_sessions(files, tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("data"), settings(files, connections_max_reauth_ms=5_000)) as server:
+        set_password(server.address)
+        yield server
+
+
+def sessions(server):
+    """Return the numbers of logins, and of connections whose session has expired."""
+    with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
+        lines = answer.read().decode().splitlines()
+    names = 'flakelog_sasl_authentications_total{outcome="succeeded"}', "flakelog_sasl_expired_connections_total"
+    return [float(line.split()[1]) for name in names for line in lines if line.startswith(f"{name} ")]
+
+
+def works_through_sessions(server, work):
+    """Call `work` until its client has logged in again twice. No connection may be closed for its session."""
+    work()
+    before, _ = sessions(server)
+    until(lambda: [work()] and sessions(server)[0] >= before + 2, what="logins on open connections")
+    assert sessions(server)[1] == 0
+
+
+@pytest.mark.soak
+def test_librdkafka_logs_in_again_while_it_works(short_sessions, name):
+    config = {"bootstrap.servers": short_sessions.addresses["broker.SASL_PLAINTEXT"], "sasl.mechanism": "SCRAM-SHA-256"}
+    config |= {"security.protocol": "SASL_PLAINTEXT", "sasl.username": USER, "sasl.password": PASSWORD}
+    errors = []
+    producer = confluent_kafka.Producer(config | {"error_cb": errors.append})
+
+    def produce():
+        producer.produce(name, "value")
+        assert producer.flush(SECONDS) == 0
+
+    works_through_sessions(short_sessions, produce)
+    assert errors == []
+
+
+@pytest.mark.soak
+def test_java_logs_in_again_while_it_works(java, short_sessions, name):
+    address = short_sessions.addresses["broker.SASL_PLAINTEXT"]
+    config = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas()}
+    java.ask("join", address=address, topic=name, name=name, config=config | {"group.id": name})
+    works_through_sessions(short_sessions, lambda: java.ask("assigned", name=name))

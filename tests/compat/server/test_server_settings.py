@@ -206,6 +206,7 @@ def test_every_error_of_a_file_is_told_at_once_and_a_refused_listener_is_not_cal
     refused = {name: row["reason"] for name, row in rows.items() if row["standing"] == "refused"}
     assert "does not say what SSSL speaks" in refused.pop("listeners")
     assert "must be a whole number" in refused.pop("num.partitions")
+    assert "give it as listener.name.NAME.MECHANISM.sasl.jaas.config" in refused.pop("sasl.jaas.config")
     assert "at most half of flakelog.ids.lead.ms" in refused.pop("flakelog.ids.raise.interval.ms")
     assert not refused and rows["super.users"]["standing"] == "ignored"
     assert rows["ssl.keystore.password"]["value"] == "(hidden)"
