@@ -7,11 +7,19 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from broker.client.blocking import Client
 from broker.engine.api_table import APIS
 from tests.compat.clients import stock_go, stock_node
-from tests.compat.sasl_users import MECHANISMS, PASSWORD, USER, jaas, set_password, settings
+from tests.compat.sasl_users import MECHANISMS, PASSWORD, USER, jaas, listener_jaas, set_password, settings
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_clients import gather
 from tests.compat.stock_process import ClientError
@@ -174,6 +182,40 @@ def test_kafkajs(address, files, protocol, mechanism, name):
         with pytest.raises(ClientError) as error:
             node.ask("kafkajs.produce", values=VALUES, sasl=sasl | {"password": "wrong"}, **where)
         assert "SASL" in str(error.value)
+
+
+# --- rights ------------------------------------------------------------------------------------------------------
+
+
+def test_access_rules_apply_to_the_user_that_logged_in(files, tmp_path, name):
+    users = [(USER, PASSWORD), ("bob", "bob-secret")]
+    own = settings(files) | {
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": listener_jaas(users),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",  # who reaches the plain listener of this server
+    }
+    with ServerProcess(tmp_path / "data", own) as server:
+        with Client(server.address) as client:
+            client.create_topic(name)
+        rule = AclBinding(
+            ResourceType.TOPIC, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", AclOperation.WRITE,
+            AclPermissionType.ALLOW,
+        )  # fmt: skip
+        admin = AdminClient({"bootstrap.servers": server.address})
+        admin.create_acls([rule])[rule].result(SECONDS)
+        outcomes = [produced(server, name, *user) for user in users]
+    assert outcomes == [None, confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+def produced(server, topic, user, password):
+    """Return the error code of a message that a user produces, None if it is taken."""
+    config = {"bootstrap.servers": server.addresses["broker.SASL_PLAINTEXT"], "sasl.mechanism": "PLAIN"}
+    config |= {"security.protocol": "SASL_PLAINTEXT", "sasl.username": user, "sasl.password": password, "log_level": 0}
+    errors = []
+    producer = confluent_kafka.Producer(config | {"error_cb": lambda _: None})
+    producer.produce(topic, "value", on_delivery=lambda error, _: errors.append(error and error.code()))
+    producer.flush(SECONDS)
+    return errors[0]
 
 
 # --- sessions ----------------------------------------------------------------------------------------------------
