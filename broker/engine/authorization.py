@@ -4,15 +4,18 @@ A request is refused here if its client lacks a right for all of it. The handler
 things that a client has no right to.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from broker.channel.connection import Connection
 from broker.engine.api_table import Api
+from broker.now import Now
 from broker.security.authorization.acl import ResourceType
 from broker.security.authorization.audit_log import AuditLog
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.rights import FAILED, ConnectionRights, Rights
 from broker.services.context import RequestContext
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError
 
 _NAMED_IN = {
@@ -27,7 +30,18 @@ def rights_of(conn: Connection, authorizer: Authorizer, audit: AuditLog) -> Conn
     return ConnectionRights(lambda api, row: Rights(authorizer, audit, conn, api, row))
 
 
-def refusal(api: Api, call: RequestContext, rights: Rights) -> dict[str, Any] | None:
+def handle_authorized(api: Api, call: RequestContext, rights: Rights, now: Now) -> Any:
+    """Call the handler of a request, unless its client lacks a right for all of it."""
+    answer = _refusal(api, call, rights)
+    if answer is not None:
+        return answer
+    response = api.handle(call, now)
+    if rights.row.waits and isinstance(response, Delayed):
+        _check_again(api, call, rights, response)
+    return response
+
+
+def _refusal(api: Api, call: RequestContext, rights: Rights) -> dict[str, Any] | None:
     """Return the answer to a request that its client has no right to, None if the handler may have it."""
     error = _error(call, rights)
     if error is None:
@@ -39,6 +53,22 @@ def refusal(api: Api, call: RequestContext, rights: Rights) -> dict[str, Any] | 
     answered = AnsweredError(error.code, error.message)
     cls = schema(api.key, call.version, "response")
     return mirror(cls, type(call.original), call.original, answered, at_top=not rights.row.lists_all)
+
+
+def _check_again(api: Api, call: RequestContext, rights: Rights, response: Delayed[Any]) -> None:
+    """Refuse a waiting request at its end if its client has lost the right to it."""
+    generation = rights.generation
+
+    def checked(answer: Callable[[Now], Any]) -> Callable[[Now], Any]:
+        def ended(now: Now) -> Any:
+            ending = answer(now)
+            if ending is None or rights.generation == generation:
+                return ending
+            return _refusal(api, call, rights) or ending
+
+        return ended
+
+    response.try_complete, response.expire = checked(response.try_complete), checked(response.expire)
 
 
 def _error(call: RequestContext, rights: Rights) -> ApiError | None:

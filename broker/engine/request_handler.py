@@ -9,7 +9,7 @@ from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
 from broker.engine.api_table import INTER_BROKER, PRODUCE, SERVED_UNINFORMED, Api
 from broker.engine.authenticator import Authenticator
-from broker.engine.authorization import refusal
+from broker.engine.authorization import handle_authorized
 from broker.engine.throttle import Throttle
 from broker.metadata.image import IMAGE_CAME
 from broker.produce.batch_opening import BatchOpening
@@ -134,8 +134,10 @@ class RequestHandler:
         if quotas is not None and not served.between_brokers:
             api = self._throttle.metered(conn, served, call.client_id, len(frame), quotas)
         try:
-            if call.rights is None or (response := refusal(served, call, call.rights)) is None:
+            if call.rights is None:
                 response = api.handle(call, self._clock.now)
+            else:
+                response = handle_authorized(api, call, call.rights, self._clock.now)
             if response.__class__ is GeneratorType:
                 try:
                     next(response)

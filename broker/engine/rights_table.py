@@ -14,7 +14,7 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CO
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 
-_OF_MEMBERS = ApiRights(named=((GROUP, READ),))
+_OF_MEMBERS = ApiRights(named=((GROUP, READ),), waits=True)
 _OF_BROKERS = ApiRights(cluster=(CLUSTER_ACTION,))
 _OPEN = ApiRights()
 

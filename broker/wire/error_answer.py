@@ -34,7 +34,7 @@ def mirror(
 ) -> dict[str, Any]:
     """Return a structure of the answer, made from the request's structure that it answers.
 
-    With `at_top` an answer that has an error of its own has nothing else.
+    With `at_top` an answer with an error at its top has nothing else.
     """
     plans, of_request = plan_of(cls), {plan.name: plan for plan in plan_of(request_cls)}
     is_alone = at_top and any(map(is_error, plans))

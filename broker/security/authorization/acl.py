@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 WILDCARD = "*"
-"""As a name it stands for all resources of a type, as a host for all hosts."""
+"""The name of all resources of a type, and the host of all hosts."""
 CLUSTER_NAME = "kafka-cluster"
 """The name of the only resource of type CLUSTER."""
 USER = "User"

@@ -37,6 +37,8 @@ class ApiRights(NamedTuple):
     cluster: tuple[Operation, ...] = ()
     named: tuple[Need, ...] = ()
     items: tuple[Need, ...] = ()
+    waits: bool = False
+    """True if a request that has waited is judged again before it is answered, in case the rules have changed."""
     lists_all: bool = False
     """True if the answer to a request that lacks a right as a whole has the error at the top and beside each thing that
     the request names; otherwise an error at the top is all."""
