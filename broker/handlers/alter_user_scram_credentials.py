@@ -70,6 +70,10 @@ def _begin(call: RequestContext, made: Sequence[Credential | ApiError]) -> dict[
 
     def answer(error: ApiError | None, at: Now) -> dict[str, Any]:
         if error is None:
+            principal = None if call.rights is None else call.rights.principal
+            for user, (code, _) in answers.items():
+                if not code:
+                    call.services.audit.altered_credentials(principal, call.peer, user)
             return _answer(answers)
         call.services.report(f"SCRAM credentials could not be altered: {error}")
         failed = error.code, error.message

@@ -52,6 +52,11 @@ class AuditLog:
     def removed(self, principal: str, host: str, binding: AclBinding) -> None:
         self._report(f"{shown(principal)} from {shown(host)} removed an access rule: {described(binding)}")
 
+    def altered_credentials(self, principal: str | None, host: str, user: str) -> None:
+        """Note that a client altered credentials. Without an authorizer its principal is None."""
+        client = shown(host) if principal is None else f"{shown(principal)} from {shown(host)}"
+        self._report(f"{client} altered the SCRAM credentials of user {shown(user)}")
+
     def _has_room(self) -> bool:
         second = self._now_ms() // SECOND_MS
         if second != self._second:

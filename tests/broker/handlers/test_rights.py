@@ -7,6 +7,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchPartition, FetchRequest
 from tests.broker.any_api import batch_of
 from tests.broker.engine_client import (
+    ALTER_SCRAM,
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
@@ -290,3 +291,11 @@ def test_what_was_not_asked_for_is_no_line_and_what_was_refused_is_one(broker, a
         "Principal = User:ada is Denied operation = WRITE from host = 10.0.0.7 on resource = Topic:LITERAL:orders "
         "for request = Produce"
     )
+
+
+def test_a_change_of_credentials_is_a_line(broker, root):
+    upsertion = {"name": "bob\nUser:root", "mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}
+    root.ask(ALTER_SCRAM, 0, {"deletions": [], "upsertions": [upsertion]})
+    (line,) = [line for line in broker.reported if "credentials" in line]
+    assert line.startswith("User:root from 10.0.0.7:") and line.isprintable()
+    assert line.endswith('altered the SCRAM credentials of user "bob\\u{a}User:root"')
