@@ -24,7 +24,7 @@ def credential(password, mechanism="SCRAM-SHA-256", salt=SALT, iterations=4096):
 
 
 class ScramClient:
-    """One exchange: `first`, then `final` for the server's first message; `signature` is the last one that it must send."""
+    """One exchange: `first`, then `final` for the server's first message; its last one must be `signature`."""
 
     def __init__(self, user, password, mechanism="SCRAM-SHA-256", nonce="abc", identity="", extensions=""):
         self._digest = DIGESTS[mechanism]

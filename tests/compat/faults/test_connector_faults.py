@@ -1,4 +1,4 @@
-"""Consumers that agree through ZooKeeper keep every message, and repeat only uncommitted ones, when processes die or pause.
+"""Consumers that agree through ZooKeeper lose no message when processes die or pause, and repeat uncommitted ones only.
 
 `make test` plays a round of several faults. The soak has more messages, and all faults in any order, some of them in
 the middle of a rebalance.
