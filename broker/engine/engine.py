@@ -94,6 +94,7 @@ class Engine:
         self._opening = BatchOpening(services, self.channel, self._produce_commit, self._pending)
         commit, opening = self._produce_commit, self._opening
         self._authenticator = Authenticator(services, self.channel, apis)
+        self._asks_users = bool(services.sasl)
         self._requests = RequestHandler(
             services, apis, self.channel, self._throttle, commit, opening, self._authenticator
         )
@@ -184,7 +185,6 @@ class Engine:
             self.services.purgatory.next_deadline_ms(),
             self.services.coordinators.next_deadline_ms(),
             self._connections.next_deadline_ms(),
-            self._authenticator.next_deadline_ms(),
             self.channel.memory.next_deadline_ms(now.ms),
         )
         deadline = self.services.logs.next_deadline_ms(now.ms)
@@ -192,6 +192,8 @@ class Engine:
             others = (*others, self._member.next_deadline_ms())
         elif self._peer_calls is not None:
             others = (*others, self._peer_calls.next_deadline_ms())
+        if self._asks_users:
+            others = (*others, self._authenticator.next_deadline_ms())
         for other in others:
             if other is not None and other < deadline:
                 deadline = other

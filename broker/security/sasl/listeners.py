@@ -76,6 +76,9 @@ class SaslListeners:
         """Return those of a broker without SASL."""
         return SaslListeners({}, {}, b"", str, lambda _: None)
 
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
     def __contains__(self, listener: str) -> bool:
         return listener in self._mechanisms
 
