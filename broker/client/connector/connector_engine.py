@@ -7,9 +7,9 @@ the fetches of partitions. Program threads take records from the streams' feeds.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Condition, RLock
 from typing import Any
@@ -70,7 +70,8 @@ class ConnectorEngine:
     ) -> None:
         self.feeds: dict[tuple[str | None, int], StreamFeed] = {}
         """By topic and number; those of a filter have no topic."""
-        self.changed = Condition(RLock())
+        lock = RLock()
+        self.changed = Condition(lock)
         self._coordinator = coordinator
         self._execute = executor(coordinator, loop)
         self._servers = None if servers is None else addresses_of(servers)
@@ -84,7 +85,8 @@ class ConnectorEngine:
         for topic in topics:
             count = wanted.streams if topic is None else wanted.counts[topic]
             for number in range(count):
-                self.feeds[topic, number] = StreamFeed(self.changed, self._consumer, config, self.call, self._wake.set)
+                feed = StreamFeed(self.changed, lock, self._consumer, config, self.call, self._wake.set)
+                self.feeds[topic, number] = feed
         self._readers: dict[TopicPartition, StreamFeed] = {}
         self._brokers = LivingBrokers()
         self._commits: list[_Commit] = []
@@ -105,6 +107,17 @@ class ConnectorEngine:
         """
         is_owned: bool = self.changed._is_owned()  # type: ignore[attr-defined]  # what Condition itself asks an RLock
         return is_owned
+
+    @contextmanager
+    def _core_acts(self) -> Iterator[None]:
+        """Hold the lock for actions of the core, which know all that is processed."""
+        with self.changed:
+            self._sync()
+            yield
+
+    def _sync(self) -> None:
+        for feed in self.feeds.values():
+            feed.sync()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function on the loop, from any thread. Do nothing if the loop is closed."""
@@ -142,7 +155,7 @@ class ConnectorEngine:
 
     def _turn(self) -> float:
         """Do all that is due. Return the seconds until something is due again."""
-        with self.changed:
+        with self._core_acts():
             now = _now()
             self._pass_events(now)
             self._consumer.tick(now)
@@ -193,7 +206,7 @@ class ConnectorEngine:
             outcome = await self._execute(operation)
         except CoordinationError as error:
             outcome = error
-        with self.changed:
+        with self._core_acts():
             now = _now()
             self._pass_events(now)
             self._consumer.answered(operation, outcome, now)
@@ -293,7 +306,7 @@ class ConnectorEngine:
             await asyncio.sleep(LOOKUP_SECONDS)
             self._topics_due_ms = 0
             return
-        with self.changed:
+        with self._core_acts():
             self._consumer.topics_seen(topics, Now(begun_ms, _wall_ms()))
             self._follow()
 
@@ -326,7 +339,7 @@ class ConnectorEngine:
         steps = find_offsets(core, partitions, self._config.start, isolation_level=level, failed=failed)
         for key, offset in (await self._client.run(steps)).items():
             partition = TopicPartition(*key)
-            with self.changed:
+            with self._core_acts():
                 feed = self._readers.get(partition)
                 if feed is not None and feed.place(partition, offset, core.known_id(partition.topic)):
                     self._consumer.placed(partition, offset, _now())
@@ -354,6 +367,7 @@ class ConnectorEngine:
                 done.set_exception(CommitFailed(f"group {self._group}: the consumer has left the group"))
                 return done
             lost = [feed.finish_record() for feed in self.feeds.values() if feed.is_taken_by(taker)]
+            self._sync()
             commit = _Commit(self._consumer.commit(_now()), steady_ms() + COMMIT_MS, done)
             commit.failed.extend(partition for partition in lost if partition is not None)
             self._commits.append(commit)
@@ -376,7 +390,7 @@ class ConnectorEngine:
         """Hand out nothing more, commit, release all and leave. Call it on the loop."""
         if self._close_ms is None:
             self._close_ms = steady_ms()
-            with self.changed:
+            with self._core_acts():
                 for feed in self.feeds.values():
                     feed.end()
                 self._consumer.close(_now())

@@ -52,7 +52,8 @@ class ConnectorThread:
         self._group = group
         self._servers = servers
         self._process = os.getpid()
-        self._is_child = False
+        self.is_child = False
+        """True in a process that was forked after the connector was made."""
         self._lock = RLock()  # re-entrant, because a signal handler may shut down whatever it interrupts
         self._is_closed = False
         self._coordinator: ZooKeeperCoordinator | None = None
@@ -146,12 +147,12 @@ class ConnectorThread:
 
     def check_process(self) -> None:
         """Raise ClientError in a forked child: the records fetched ahead are its parent's."""
-        if self._is_child:
+        if self.is_child:
             raise ClientError("the connector belongs to the process that made it: make one after a fork")
 
     def forked(self) -> None:
         """Take note that this process is a forked child."""
-        self._is_child = True
+        self.is_child = True
 
     def _run(self) -> None:
         engine, loop, coordinator = self._engine, self._loop, self._coordinator

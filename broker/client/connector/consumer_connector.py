@@ -30,11 +30,12 @@ class MessageStream:
 
     def __next__(self) -> Record:
         """Return the next record, its value decoded. Raise what the decoder raises; the next call skips the record."""
-        self._thread.check_process()
+        if self._thread.is_child:
+            self._thread.check_process()
         record = self._feed.take(self._timeout_ms)
         if record is None:
             raise StopIteration
-        return decoded(record, self._decoder)
+        return record if self._decoder is None else decoded(record, self._decoder)
 
 
 class ConsumerConnector:

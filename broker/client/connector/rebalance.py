@@ -112,6 +112,11 @@ class RegistryConsumer:
         """Return True if a record of the partition may be handed out at this moment."""
         return self._belief.lives(now_ms) and self._owners.delivers(partition)
 
+    def deliver_until_ms(self, partition: TopicPartition) -> int:
+        """Return until when `may_deliver` stays true, unless something happens before; 0 if it is false now."""
+        until_ms = self._belief.until_ms
+        return until_ms if until_ms is not None and self._owners.delivers(partition) else 0
+
     def placed(self, partition: TopicPartition, offset: int, now: Now) -> None:
         """Set where a partition begins that was claimed without an offset, or begins again out of range. It is
         committed soon, so that a later owner begins there too."""

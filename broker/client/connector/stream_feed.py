@@ -2,13 +2,17 @@
 
 All methods hold the connector's lock. So a record is handed out while its partition is owned for certain, and a
 partition that goes to another consumer is dropped before its offset is committed for the last time.
+
+A stream hands out many records between two actions of the consumer's core. So it asks the core once for each run of
+records of a partition whether it may, and until when, and notes which record is processed. The engine calls `sync`
+before each action of the core: the core learns what is processed, and the stream asks again.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from threading import Condition, get_ident
+from threading import Condition, RLock, get_ident
 from typing import Any
 from uuid import UUID
 
@@ -41,16 +45,18 @@ class StreamFeed:
     def __init__(
         self,
         changed: Condition,
+        lock: RLock,
         consumer: RegistryConsumer,
         config: ConnectorConfig,
         call: Callable[..., object],
         retry: Callable[[], object],
     ) -> None:
-        """`changed` has the connector's lock. `call` calls a function on the loop.
+        """`changed` has the connector's `lock`. `call` calls a function on the loop.
 
         `retry` is called on the loop when a partition has failed, so that `want` is called again once it is due.
         """
         self._changed = changed
+        self._lock = lock  # for each record, because a Condition enters it by a call of Python's
         self._consumer = consumer
         self._config = config
         self._call = call
@@ -59,8 +65,13 @@ class StreamFeed:
         self._topic_ids: dict[TopicPartition, UUID | None] = {}
         self._held: Record | None = None
         """A record that is handed out once its partition is owned for certain again."""
-        self._in_hand: tuple[TopicPartition, int] | None = None
-        """The record that the program works on: its partition, and the offset after it."""
+        self._in_hand: Record | None = None
+        """The record that the program works on."""
+        self._processed: Record | None = None
+        """The record before it, until the core has learnt that it is processed."""
+        self._key: tuple[str, int] | None = None
+        """The partition whose records may be handed out before `_until_ms`, without asking the core."""
+        self._until_ms = 0
         self._lost: TopicPartition | None = None
         """The partition of that record, if it has gone to another consumer since."""
         self._taker: object = None
@@ -80,12 +91,15 @@ class StreamFeed:
 
         The record that was returned before counts as processed. Raise the error of a fetch that no retry can mend.
         """
-        with self._changed:
+        with self._lock:
             if self._is_taking:
                 raise ClientError(ASKED_TWICE)
+            self._begin(get_ident())
+            record = self._poll()
+            if record is not None:
+                return record
             self._is_taking = True
             try:
-                self._begin(get_ident())
                 return self._take(None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000)
             finally:
                 self._is_taking = False
@@ -104,7 +118,7 @@ class StreamFeed:
         Without one, and unless the stream is over, `wake` is called once, in any thread, when it is time to ask again.
         It must not block.
         """
-        with self._changed:
+        with self._lock:
             self._begin(taker)
             record = self._poll()
             self._wake = wake if record is None else None
@@ -112,8 +126,12 @@ class StreamFeed:
 
     def _begin(self, taker: object) -> None:
         """Begin to look for a record. The one that was taken before counts as processed."""
-        self.finish_record()
+        self._finish()
         self._taker, self._lost = taker, None
+
+    def _finish(self) -> None:
+        if self._in_hand is not None:
+            self._processed, self._in_hand = self._in_hand, None
 
     def _poll(self) -> Record | None:
         """Return the next record, or None if the queue is empty. Raise the error of a fetch, or of the end."""
@@ -134,12 +152,29 @@ class StreamFeed:
             self._call(self._want_soon)  # there is room in the queue again
             record = self._core.hand()
             assert record is not None, "records are prepared"
-        partition = TopicPartition(record.topic, record.partition)
-        if not self._consumer.may_deliver(partition, steady_ms()):
-            self._held = record
-            return None
-        self._held, self._in_hand = None, (partition, record.offset + 1)
+        if (record.topic, record.partition) != self._key or steady_ms() >= self._until_ms:
+            if not self._may_hand(record):
+                self._held = record
+                return None
+        self._held, self._in_hand = None, record
         return record
+
+    def _may_hand(self, record: Record) -> bool:
+        """Ask the core about the partition of a record, and about those that follow it."""
+        self.sync()
+        partition = TopicPartition(record.topic, record.partition)
+        until_ms = self._consumer.deliver_until_ms(partition)
+        if steady_ms() >= until_ms:
+            return False
+        self._key, self._until_ms = (record.topic, record.partition), until_ms
+        return True
+
+    def sync(self) -> None:
+        """Tell the core what is processed, before it acts; ask it again about the next record."""
+        with self._lock:
+            self._key, record, self._processed = None, self._processed, None
+            if record is not None:
+                self._consumer.processed(TopicPartition(record.topic, record.partition), record.offset + 1)
 
     def finish_record(self) -> TopicPartition | None:
         """Count the record that the program works on as processed.
@@ -147,14 +182,13 @@ class StreamFeed:
         Return its partition if that has gone to another consumer, so that the record comes again.
         """
         with self._changed:
-            if self._in_hand is not None:
-                self._consumer.processed(*self._in_hand)
-                self._in_hand = None
+            self._finish()
             lost, self._lost = self._lost, None
             return lost
 
     def _pass_positions(self) -> None:
         """Move the positions past what is never handed out, such as the markers of transactions."""
+        self.sync()
         for topic, partition in self._core.owned:
             position = self._core.position((topic, partition))
             if position is not None:
@@ -203,7 +237,7 @@ class StreamFeed:
             self._topic_ids.pop(partition, None)
             if self._held is not None and (self._held.topic, self._held.partition) == partition:
                 self._held = None
-            if self._in_hand is not None and self._in_hand[0] == partition:
+            if self._in_hand is not None and (self._in_hand.topic, self._in_hand.partition) == partition:
                 self._in_hand, self._lost = None, partition
 
     def unplaced(self) -> list[TopicPartition]:
