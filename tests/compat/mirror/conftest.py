@@ -12,6 +12,7 @@ from tests.compat.mirror.mirror_thread import MirrorThread
 
 # How often the mirror of a test commits, looks for topics, writes the offsets of groups, and looks for orders.
 BY_TIME_MS = {"commit_ms": 200, "refresh_ms": 200, "groups_ms": 200, "control_ms": 200}
+SESSION_MS = 6_000  # the shortest that brokers take; a member learns of a rebalance within a quarter of it
 
 
 @pytest.fixture(scope="package")
@@ -47,7 +48,7 @@ def mirror_of(source, target, name):
             "source": ClusterSettings(servers=source.bootstrap_servers),
             "target": ClusterSettings(servers=target.bootstrap_servers),
         }
-        fields = {"name": name, "topics": re.compile(topics), **BY_TIME_MS, **settings}
+        fields = {"name": name, "topics": re.compile(topics), "session_ms": SESSION_MS, **BY_TIME_MS, **settings}
         return MirrorThread(MirrorSettings(**clusters, **fields), names)
 
     return make
