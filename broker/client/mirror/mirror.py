@@ -15,7 +15,7 @@ from broker.client.asyncio import AsyncClient
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_core import ConsumerCore
 from broker.client.consumer_engine import ConsumerEngine, Rebalance
-from broker.client.errors import ClientError
+from broker.client.errors import BrokerError, ClientError
 from broker.client.fetch_config import READ_COMMITTED
 from broker.client.group_admin import committed_offsets, list_groups
 from broker.client.mirror.control import MirrorControl
@@ -101,7 +101,8 @@ class Mirror:
             self._waits,
         )
         self._control = MirrorControl(self._target, self.settings.name, str(source_id), self._fields)
-        self._partitions.pause(await self._control.is_paused())
+        with suppress(BrokerError):  # such as a missing right; the copy goes on without orders, and logs it
+            self._partitions.pause(await self._waits.repeat(self._control.is_paused))
         return names
 
     def _new_engine(self, subscribed: Subscription) -> ConsumerEngine:
