@@ -1,6 +1,8 @@
 """The ends of a ConsumerConnector, and the errors that its program gets, with a real ZooKeeper and server."""
 
+import os
 import re
+import socket
 import sys
 import threading
 import urllib.request
@@ -141,6 +143,32 @@ def test_a_signal_handler_may_shut_down_wherever_it_interrupts_a_stream(registry
             sys.settrace(None)
 
 
+def refusals_in(connector, stream):
+    """Return how many of two calls say that the connector belongs to another process."""
+    refusals = 0
+    for call in (lambda: next(stream), connector.commit_offsets):
+        try:
+            call()
+        except ClientError as error:
+            refusals += "belongs to the process that made it" in str(error)
+    return refusals
+
+
+def test_a_forked_child_is_refused_and_ends_nothing_of_its_parent(registry, topic):
+    with ConsumerConnector(registry, "g", config=CONFIG) as connector:
+        (stream,) = connector.streams({topic: 1})[topic]
+        records = numbers_topic.take(stream, 3)
+        child = os.fork()
+        if not child:
+            refusals = refusals_in(connector, stream)
+            connector.shutdown()
+            os._exit(refusals)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+        records += numbers_topic.take(stream, 7)
+        connector.commit_offsets()
+    assert numbers_topic.values(records) == list(range(10))
+
+
 def fetched_bytes(server, topic):
     """Return how many bytes of a topic the server has sent."""
     with urllib.request.urlopen(f"http://{server.http}/metrics") as answer:
@@ -182,6 +210,18 @@ def test_a_stream_that_waits_refuses_a_second_thread(registry, topic):
     for thread in threads:
         thread.join()
     assert [error.partition(":")[0] for error in errors] == ["this stream is asked for a record already"]
+
+
+@pytest.mark.parametrize("client_id, name", [(None, "billing"), ("reader-1", "reader-1")])
+def test_requests_have_the_name_of_the_group_or_another_that_is_set(registry, client_id, name):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with ConsumerConnector(registry, "billing", address, config=replace(CONFIG, client_id=client_id)) as connector:
+            connector.streams({"orders": 1})
+            connection, _ = listener.accept()
+            with connection:
+                header = connection.recv(100)[4:]  # without the length: key, version, correlation id, client id
+    assert header[8 : 10 + len(name)] == len(name).to_bytes(2, "big") + name.encode()
 
 
 @pytest.mark.parametrize(
