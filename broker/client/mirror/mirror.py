@@ -18,6 +18,7 @@ from broker.client.consumer_engine import ConsumerEngine, Rebalance
 from broker.client.errors import BrokerError, ClientError
 from broker.client.fetch_config import READ_COMMITTED
 from broker.client.group_admin import committed_offsets, list_groups
+from broker.client.mirror.checkpoints import Checkpoints
 from broker.client.mirror.control import MirrorControl
 from broker.client.mirror.document import fields_of
 from broker.client.mirror.figures import PAUSED, RUNNING, MirrorFigures
@@ -33,6 +34,7 @@ from broker.client.mirror.names import (
 )
 from broker.client.mirror.outlet import Outlet
 from broker.client.mirror.owned_partitions import OwnedPartitions
+from broker.client.mirror.progress import is_one_way
 from broker.client.mirror.record_edit import record_edit
 from broker.client.mirror.settings import MirrorSettings
 from broker.client.mirror.source_batch import BatchReader, RecordEdit, SourceBatch, handed, outgoing
@@ -83,8 +85,7 @@ class Mirror:
         own_copies = self.settings.prefix if source_id == target_id else ""
         subscribed = subscription(topic_pattern(self.settings.topics, own_copies), None, self.group)
         names = subscribed.topics_of(topics)
-        if not self.settings.two_way:
-            await self._check_opposite(str(source_id), names)
+        await self._check_opposite(str(source_id), names)
         self._names.claim(self.settings.source.servers, (self.settings.prefix + name for name in names))
         self._edit = record_edit(
             str(source_id), str(target_id), source_id=self.settings.source_id, two_way=self.settings.two_way
@@ -127,6 +128,9 @@ class Mirror:
         for listed in await self._target.run(list_groups(core)):
             if leads_to(listed.group_id, source_id):
                 offsets = await self._target.run(committed_offsets(core, listed.group_id))
+                if self.settings.two_way:  # then the other mirror has to be one of two, too
+                    stored = await Checkpoints(self._target, listed.group_id).read(offsets)
+                    offsets = {key: commit.offset for key, commit in stored.items() if is_one_way(commit.metadata)}
                 check_opposite(listed.group_id, (topic for topic, _ in offsets), targets)
 
     async def run(self) -> None:

@@ -244,7 +244,8 @@ class OwnedPartitions:
         """Go on where the last mirror was. Return a first commit for the target, None if it has one."""
         if self._settings.exactly_once:
             committed = checkpoint
-        progress = PartitionProgress(topic_id, committed.metadata, checkpoint.metadata)
+        two_way = self._settings.two_way
+        progress = PartitionProgress(topic_id, committed.metadata, checkpoint.metadata, two_way=two_way)
         self._let_go(key)
         self._progress[key] = progress
         if key in self._copies:
@@ -254,7 +255,7 @@ class OwnedPartitions:
             await self._waits.repeat(lambda: self._engine.seek_to(Earliest(), [key]))
         elif progress.is_recreated:
             self.stop_topic(key[0], "it was made again at the source; --skip-lost copies the new one too")
-        elif committed.offset >= 0:
+        elif committed.offset >= 0 and not progress.is_other_way:
             progress.committed(committed.offset)
         if key[0] in self.stopped:
             self._engine.core.pause([key])

@@ -6,7 +6,8 @@
 Batches count in the order in which they were taken. So the offset to commit is the one after the last batch before
 which all batches are acknowledged by the target.
 
-The state lies in the metadata of the commit, as JSON: the id of the source's topic, and the pairs of offsets.
+The state lies in the metadata of the commit, as JSON: the id of the source's topic, the pairs of offsets, and whether
+the mirror is one of two in opposite directions.
 """
 
 import json
@@ -35,8 +36,11 @@ class TakenBatch:
 class PartitionProgress:
     """The progress of one partition of the source."""
 
-    def __init__(self, topic_id: UUID | None, *metadata: str) -> None:
+    def __init__(self, topic_id: UUID | None, *metadata: str, two_way: bool = False) -> None:
         """Go on from the metadata of the last commit, and of older ones. A topic with another id has no pairs yet."""
+        self.is_other_way = is_one_way(metadata[0]) is two_way if metadata else False
+        """True if the last commit is of a mirror with another value of `two_way`."""
+        self._two_way = two_way
         stored_id, pairs = next(filter(any, map(_decoded, metadata)), (None, []))
         self.is_recreated = stored_id is not None and topic_id is not None and stored_id != str(topic_id)
         """True if the commit is of another topic, which had the same name."""
@@ -94,11 +98,11 @@ class PartitionProgress:
         """Return what to commit at the source, None if that is committed."""
         if self._position is None or self._position == self._committed:
             return None
-        return CommittedOffset(self._position, metadata=_encoded(self._topic_id, self.pairs))
+        return CommittedOffset(self._position, metadata=_encoded(self._topic_id, self.pairs, self._two_way))
 
     def first_commit(self, offset: int) -> CommittedOffset:
         """Return a commit of `offset` before anything is copied: it has the topic's id."""
-        return CommittedOffset(max(0, offset), metadata=_encoded(self._topic_id, self.pairs))
+        return CommittedOffset(max(0, offset), metadata=_encoded(self._topic_id, self.pairs, self._two_way))
 
     def committed(self, offset: int) -> None:
         """The source has taken a commit."""
@@ -115,11 +119,22 @@ class PartitionProgress:
                 self.target_end = taken.target_next
 
 
-def _encoded(topic_id: UUID | None, pairs: OffsetPairs) -> str:
+def is_one_way(metadata: str) -> bool | None:
+    """Return True if a commit is of a mirror without --two-way, None if it is of no mirror."""
+    try:
+        fields = json.loads(metadata)
+        return None if fields["v"] != VERSION else not fields.get("two_way", False)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _encoded(topic_id: UUID | None, pairs: OffsetPairs, two_way: bool) -> str:
     """Return the metadata of a commit. If it is too long, leave out the earliest pairs."""
     flat = [list(pair) for pair in pairs]
     while True:
-        fields = {"v": VERSION, "id": None if topic_id is None else str(topic_id), "pairs": flat}
+        fields: dict[str, object] = {"v": VERSION, "id": None if topic_id is None else str(topic_id), "pairs": flat}
+        if two_way:
+            fields["two_way"] = True
         text = json.dumps(fields, separators=(",", ":"))
         if len(text) <= METADATA_CHARACTERS_MAX:
             return text

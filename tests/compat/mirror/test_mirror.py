@@ -4,7 +4,9 @@ import pytest
 
 from broker.client.config_admin import TOPIC, Resource, describe_configs
 from broker.client.consumer import Consumer
+from broker.client.group_requests import fetch_offsets, find_coordinator
 from broker.client.mirror.names import MirrorRefused
+from broker.client.mirror.progress import is_one_way
 from broker.client.producer import Producer
 from broker.client.topic_admin import add_partitions
 from flakelog.operations import configs
@@ -103,11 +105,21 @@ def test_a_mirror_is_refused_that_would_send_records_round_without_end(
     send(source.bootstrap_servers, topic, range(20))
     with mirror_of(topic):
         has_all(target_client, topic, 20)
-    with (
-        pytest.raises(MirrorRefused, match=f"copies {topic} back, .* give both mirrors --two-way"),
-        mirror_of(topic, source=target, target=source),
-    ):
-        pass
+    for two_way in (False, True):
+        back = mirror_of(topic, source=target, target=source, two_way=two_way)
+        with pytest.raises(MirrorRefused, match=f"copies {topic} back, .* give both mirrors --two-way"), back:
+            pass
+    with mirror_of(topic, two_way=True) as there:
+        until(lambda: is_two_way(source_client, there.group, topic), "a commit with two_way")
+        with mirror_of(topic, source=target, target=source, two_way=True) as back:
+            until(lambda: back.figures().partitions, "the partition")
+
+
+def is_two_way(client, group, topic):
+    """Return True once the commit of a mirror says that it is one of two."""
+    coordinator = client.run(find_coordinator(client.core, group))
+    stored = client.run(fetch_offsets(client.core, coordinator, group, [(topic, 0)]))
+    return is_one_way(stored[topic, 0].metadata) is False
 
 
 def test_a_cluster_is_not_copied_onto_itself(source, mirror_of):

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from broker.client.group_requests import METADATA_CHARACTERS_MAX
-from broker.client.mirror.progress import PartitionProgress
+from broker.client.mirror.progress import PartitionProgress, is_one_way
 
 ORDERS, ANEW = UUID(int=1), UUID(int=2)
 
@@ -67,6 +67,17 @@ def test_a_topic_that_is_made_again_under_way_is_committed_with_its_new_id():
     progress.acknowledged(progress.take(0, 10, 1), 110, 10)
     again = PartitionProgress(ANEW, progress.to_commit().metadata)
     assert not again.is_recreated and list(again.pairs) == [(0, 110), (10, 120)]
+
+
+def test_a_commit_says_whether_the_mirror_is_one_of_two_and_comes_again_if_that_changed():
+    progress = PartitionProgress(ORDERS)
+    progress.skip(10)
+    one_way = progress.to_commit().metadata
+    assert is_one_way(one_way) is True and is_one_way("") is None and is_one_way("[1]") is None
+    assert not PartitionProgress(ORDERS, one_way).is_other_way
+    again = PartitionProgress(ORDERS, one_way, two_way=True)
+    again.skip(10)
+    assert again.is_other_way and is_one_way(again.to_commit().metadata) is False
 
 
 def test_metadata_of_another_program_is_ignored():
