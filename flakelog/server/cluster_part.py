@@ -25,6 +25,7 @@ from broker.cluster.assignment import Spread
 from broker.cluster.documents import Endpoint, Registration
 from broker.cluster.procedure import Pause, Procedure
 from broker.cluster.registration import await_cluster
+from broker.cluster.shared_secret import shared_secret
 from broker.log.leader_epochs import FILE, decode
 from broker.membership.entity_settings import altered_entities
 from broker.membership.member import Member, Membership
@@ -45,6 +46,7 @@ from flakelog.machine import boot_id
 from flakelog.server.bound_broker import BoundBroker
 from flakelog.server.cluster_coordinator import PROCESSES, ClusterCoordinator, ClusterDirectory
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
+from flakelog.server.sasl_secret import keep_secret, secret_of
 from flakelog.server.worker_numbers import repeat_while_waiting
 from flakelog.settings import Settings
 
@@ -73,6 +75,8 @@ def join_cluster(
     if data is not None:
         yield deferToThread(_run, session, adopt(bound.config.node_id, data), lambda: lifecycle.stopped)
         report(f"the data of this directory is in the cluster of {session.scope}")
+    if settings.listener_sasl and not isinstance(coordinator, ClusterDirectory):
+        yield deferToThread(_share_secret, session, Path(bound.storage.root), lambda: lifecycle.stopped)
     part = ClusterPart(settings, bound, session, reactor, report, lifecycle)
     yield part.until(lambda: part.member.is_ready, "the settings of the cluster")
     return part
@@ -306,8 +310,16 @@ def _spread(brokers: int) -> Spread:
     return Spread(random.randrange(brokers), random.randrange(brokers)) if brokers else Spread(0, 0)
 
 
-def _run(session: Coordinator, procedure: Procedure[Any], is_stopped: Callable[[], bool]) -> None:
-    """Carry out a procedure in a thread that may block. Raise its error."""
+def _share_secret(session: Coordinator, directory: Path, is_stopped: Callable[[], bool]) -> None:
+    """Take the secret of the cluster into the data directory, or give it the directory's. Raise OSError."""
+    secret = _run(session, shared_secret(secret_of(directory)), is_stopped)
+    if secret is not None:
+        keep_secret(directory, secret)
+
+
+def _run(session: Coordinator, procedure: Procedure[Any], is_stopped: Callable[[], bool]) -> Any:
+    """Carry out a procedure in a thread that may block, and return its result, None if it was stopped. Raise its error.
+    """
     step = next(procedure, None)
     while step is not None and not is_stopped():
         outcomes: list[Any] = []
@@ -325,8 +337,9 @@ def _run(session: Coordinator, procedure: Procedure[Any], is_stopped: Callable[[
             time.sleep(RETRY_S)
         try:
             step = procedure.send(outcomes)
-        except StopIteration:
-            return
+        except StopIteration as done:
+            return done.value
+    return None
 
 
 # --- adoption --------------------------------------------------------------------------------------------------------

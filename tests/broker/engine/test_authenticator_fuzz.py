@@ -1,4 +1,4 @@
-"""Damaged logins: what comes is answered or closes its connection, proves nobody, and is no fault of the broker's."""
+"""Damaged logins: the broker answers them or closes their connections, they prove no user, and cause no fault."""
 
 import os
 from random import Random

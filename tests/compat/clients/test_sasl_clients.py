@@ -96,9 +96,13 @@ def test_kafka_python(address, files, protocol, mechanism, name, caplog):
     records = gather(lambda: [record for some in consumer.poll(200).values() for record in some], len(VALUES))
     consumer.close()
     assert [record.value.decode() for record in records] == VALUES
-    with pytest.raises(kafka.errors.KafkaError):
-        kafka.KafkaProducer(**config, sasl_plain_password="wrong", bootstrap_timeout_ms=500).close()
-    assert "SaslAuthenticationFailedError" in caplog.text
+
+    def is_refused():
+        with pytest.raises(kafka.errors.KafkaError):
+            kafka.KafkaProducer(**config, sasl_plain_password="wrong", bootstrap_timeout_ms=500).close()
+        return "SaslAuthenticationFailedError" in caplog.text
+
+    until(is_refused, what="the error of the wrong password")
 
 
 @one_pair
@@ -192,7 +196,7 @@ def test_access_rules_apply_to_the_user_that_logged_in(files, tmp_path, name):
     own = settings(files) | {
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": listener_jaas(users),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",  # who reaches the plain listener of this server
+        "super.users": "User:ANONYMOUS",  # the clients of the plain listener
     }
     with ServerProcess(tmp_path / "data", own) as server:
         with Client(server.address) as client:

@@ -228,6 +228,26 @@ def test_users_are_the_same_at_all_brokers_of_a_machine_also_those_that_do_not_e
         assert salts[0] == salts[1]
 
 
+def test_users_are_the_same_at_all_brokers_of_a_cluster_also_those_that_do_not_exist(tmp_path, zookeeper):
+    with ExitStack() as stack:
+        salts = []
+        for number in (1, 2):
+            own = {
+                "node.id": number,
+                "zookeeper.connect": f"{zookeeper.hosts}/sasl",
+                "listeners": "BROKERS://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+                "listener.security.protocol.map": "BROKERS:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+                "inter.broker.listener.name": "BROKERS",
+                "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            }
+            server = AddingServer(tmp_path / str(number), own)
+            server.added = "SCRAM-SHA-512=[name=bob,password=first]"
+            stack.enter_context(server)
+            until(lambda: logs_in(asking(server), "bob", "first"), what="the credential is there")
+            salts.append([salt_of(asking(server), user) for user in ("bob", "nobody")])
+        assert salts[0] == salts[1]
+
+
 def logs_in(address, *login):
     with SaslConnection(address) as connection:
         return connection.log_in(*login, "SCRAM-SHA-512").error_code == 0
