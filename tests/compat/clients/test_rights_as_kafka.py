@@ -1,7 +1,7 @@
 """Apache Kafka 4.3's answers to clients with some rights are those of tests/golden/rights.json.
 
-The client under test is User:ANONYMOUS at another address than the administrator, whom a rule allows everything. With
-RIGHTS_GOLDEN=write the file is written anew.
+The client under test and the administrator are both User:ANONYMOUS, at different addresses. A rule allows the
+administrator everything. RIGHTS_GOLDEN=write writes the file anew.
 """
 
 import json
