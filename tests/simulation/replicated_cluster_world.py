@@ -65,7 +65,7 @@ class ReplicatedClusterWorld(ClusterWorld):
         "replication_enable": True,
         "default_replication_factor": 3,
         "replica_lag_time_max_ms": LAG_MS,
-        "replica_fetch_max_wait_ms": 1_000,
+        "replica_fetch_wait_max_ms": 1_000,
         "replica_high_watermark_checkpoint_interval_ms": 3_000,
         "offsets_topic_replication_factor": 3,
         "offsets_topic_num_partitions": 2,

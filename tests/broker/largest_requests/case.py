@@ -26,7 +26,7 @@ ATOMIC = {
     "alter client quotas": 400,
     "validate client quotas": 440,
     "describe client quotas": 120,
-    "alter credentials": 200,
+    "alter credentials": 220,
     "delete unknown credentials": 160,
     "delete groups": 140,
     "delete unknown groups": 180,
