@@ -55,7 +55,7 @@ def between(least: float, most: float) -> Check:
 
 
 def one_of(*allowed: str) -> Check:
-    return lambda value: None if value in allowed else f"must be one of {', '.join(allowed)}"
+    return lambda value: None if value in allowed else f"must be one of {', '.join(filter(None, allowed))}"
 
 
 def an_address(value: str) -> str | None:
