@@ -96,7 +96,6 @@ def run(
         return
     topology, topology_config = _topology(name, config, assignments)
     from flakelog import server_log
-    from flakelog.topology_site import make_site
     from spout.error_text import error_text
     from spout.process_end import exit_within_seconds
     from spout.run import run_until_stopped
@@ -108,6 +107,9 @@ def run(
     with _screen(live) as show:
 
         def watch(running: "BackgroundRun") -> None:
+            # Imported here, because it installs Twisted's default reactor unless the run has installed another.
+            from flakelog.topology_site import make_site
+
             try:
                 HttpSite(http_host, http_port).serve(partial(make_site, running.runner.snapshot), running.call)
             except click.ClickException:

@@ -208,7 +208,7 @@ def test_every_error_of_a_file_is_told_at_once_and_a_refused_listener_is_not_cal
     assert "must be a whole number" in refused.pop("num.partitions")
     assert "give it as listener.name.NAME.MECHANISM.sasl.jaas.config" in refused.pop("sasl.jaas.config")
     assert "at most half of flakelog.ids.lead.ms" in refused.pop("flakelog.ids.raise.interval.ms")
-    assert not refused and rows["super.users"]["standing"] == "ignored"
+    assert not refused and rows["super.users"]["standing"] == "honoured"
     assert rows["ssl.keystore.password"]["value"] == "(hidden)"
 
 
