@@ -75,6 +75,7 @@ class ClusterExecutor:
     """See the module."""
 
     new_partitions = 0  # logs are made when the controller orders it
+    late_reason = "ZooKeeper, or the directory of --processes, did not take the change within the request's time limit"
 
     def __init__(
         self,

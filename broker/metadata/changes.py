@@ -45,6 +45,8 @@ class Executor(Protocol):
 
     on_end: Callable[[Now], None]
     """Called once changes have ended, or may begin again."""
+    late_reason: str
+    """Why a change is not carried out within the time limit of its request."""
 
     @property
     def new_partitions(self) -> int:
@@ -152,5 +154,5 @@ class _Waiting:
             if not isinstance(planned, Planned):
                 return planned.expire(now) if isinstance(planned, Delayed) else planned
             self._planned = planned
-        late = ApiError(ErrorCode.REQUEST_TIMED_OUT, "the disk took longer than the request's time limit")
+        late = ApiError(ErrorCode.REQUEST_TIMED_OUT, self._executor.late_reason)
         return self._planned.answer(late, now)

@@ -51,6 +51,8 @@ class _Write:
 class FileExecutor:
     """The writes of a server alone, and the jobs that put deleted logs away."""
 
+    late_reason = "the disk took longer than the request's time limit"
+
     def __init__(
         self,
         local: LocalMetadata,

@@ -286,3 +286,15 @@ def test_a_request_for_the_controller_waits_no_longer_than_its_time_while_the_co
     ((_, answer),) = client.replies()
     assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     assert cluster.client(2).produce("flights", b"a", partition=1).error_code == 0, "reads and writes go on"
+
+
+def test_an_administrator_is_told_that_the_coordinator_is_away_and_not_the_disk(cluster):
+    client = cluster.client(cluster.controller.id)
+    for node in cluster.nodes.values():
+        node.coordinator.cut()
+    fields = {"name": "new", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    client.send(CREATE_TOPICS, 7, {"topics": [fields], "timeout": 5_000, "validate_only": False})
+    cluster.later(6_000)
+    ((_, answer),) = client.replies()
+    assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert answer.topics[0].error_message.startswith("ZooKeeper, or the directory of --processes, did not take")
