@@ -61,12 +61,17 @@ class Peer(NamedTuple):
 
 def kafka_command(*jvm_options: str) -> list[str]:
     """Return the java command with Apache Kafka's jars, to which the caller adds a main class. Raises Unavailable."""
-    if not CLASSPATH.exists():
-        raise Unavailable("Apache Kafka's jars are not there: `make stock` brings them where Maven (mvn) is installed")
-    jars = CLASSPATH.read_text().strip()
+    return java_command(CLASSPATH, "Apache Kafka", *jvm_options)
+
+
+def java_command(classpath: Path, product: str, *jvm_options: str) -> list[str]:
+    """Return the java command with the jars of a product, whose paths a file has. Raises Unavailable."""
+    if not classpath.exists():
+        raise Unavailable(f"{product}'s jars are not there: `make stock` brings them where Maven (mvn) is installed")
+    jars = classpath.read_text().strip()
     missing = [jar for jar in jars.split(":") if not Path(jar).exists()]
     if missing:
-        raise Unavailable(f"{missing[0]} is gone: remove {CLASSPATH}, and `make stock` brings it again")
+        raise Unavailable(f"{missing[0]} is gone: remove {classpath}, and `make stock` brings it again")
     try:
         java = find_java().launcher
     except JavaNotFound as error:

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.apache import JAVA_FILES, SHORT_LIVED
-from benchmarks.native import Unavailable
-from coordination.java import JavaNotFound, find_java
+from benchmarks.apache import SHORT_LIVED, java_command
 
 CLASSPATH = Path(__file__).parent.parent / "tests" / "compat" / "mirror_maker" / "target" / "classpath"
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
@@ -72,17 +70,7 @@ class MirrorMaker:
 
 def mirror_maker_command(*jvm_options: str) -> list[str]:
     """Return the java command of MirrorMaker, to which the caller adds a file of properties. Raise Unavailable."""
-    if not CLASSPATH.exists():
-        raise Unavailable("MirrorMaker's jars are not there: `make stock` brings them where Maven (mvn) is installed")
-    jars = CLASSPATH.read_text().strip()
-    missing = [jar for jar in jars.split(":") if not Path(jar).exists()]
-    if missing:
-        raise Unavailable(f"{missing[0]} is gone: remove {CLASSPATH}, and `make stock` brings it again")
-    try:
-        java = find_java().launcher
-    except JavaNotFound as error:
-        raise Unavailable(str(error)) from None
-    return [str(java), *jvm_options, f"-Dlog4j2.configurationFile={JAVA_FILES / 'log4j2.xml'}", "-cp", jars, MAIN]
+    return [*java_command(CLASSPATH, "MirrorMaker", *jvm_options), MAIN]
 
 
 _PROPERTIES = """\

@@ -252,3 +252,17 @@ def _plain(polled):
 
 
 CLIENTS = {client.name: client for client in (Confluent, KafkaPython, AioKafka)}
+
+
+async def aiokafka_round_trip(topic, values, **config):
+    """Write values with aiokafka, and read them again in their order; `config` is that of both clients."""
+    async with aiokafka.AIOKafkaProducer(**config) as producer:
+        for value in values:
+            await producer.send_and_wait(topic, value.encode())
+    consumer = aiokafka.AIOKafkaConsumer(topic, auto_offset_reset="earliest", **config)
+    await consumer.start()
+    try:
+        received = [(await consumer.getone()).value.decode() for _ in values]
+    finally:
+        await consumer.stop()
+    assert received == values

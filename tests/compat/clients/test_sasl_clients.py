@@ -21,7 +21,7 @@ from broker.engine.api_table import APIS
 from tests.compat.clients import stock_go, stock_node
 from tests.compat.sasl_users import MECHANISMS, PASSWORD, USER, jaas, listener_jaas, set_password, settings
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_clients import gather
+from tests.compat.stock_clients import aiokafka_round_trip, gather
 from tests.compat.stock_process import ClientError
 from tests.compat.tls_files import TlsFiles
 from tests.patience import SECONDS, until
@@ -111,22 +111,9 @@ def test_aiokafka(address, files, protocol, mechanism, name):
     if protocol == "SASL_SSL":
         config["ssl_context"] = files.context()
     config |= {"sasl_plain_username": USER}
-    asyncio.run(_round_trip(name, sasl_plain_password=PASSWORD, **config))
+    asyncio.run(aiokafka_round_trip(name, VALUES, sasl_plain_password=PASSWORD, **config))
     with pytest.raises(aiokafka.errors.KafkaError):
-        asyncio.run(_round_trip(name, sasl_plain_password="wrong", **config))
-
-
-async def _round_trip(topic, **config):
-    async with aiokafka.AIOKafkaProducer(**config) as producer:
-        for value in VALUES:
-            await producer.send_and_wait(topic, value.encode())
-    consumer = aiokafka.AIOKafkaConsumer(topic, auto_offset_reset="earliest", **config)
-    await consumer.start()
-    try:
-        received = [(await consumer.getone()).value.decode() for _ in VALUES]
-    finally:
-        await consumer.stop()
-    assert received == VALUES
+        asyncio.run(aiokafka_round_trip(name, VALUES, sasl_plain_password="wrong", **config))
 
 
 @one_pair

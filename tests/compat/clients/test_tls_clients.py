@@ -2,7 +2,6 @@
 
 import asyncio
 
-import aiokafka
 import confluent_kafka
 import kafka
 import pytest
@@ -11,7 +10,7 @@ from broker.client.blocking import Client
 from broker.engine.api_table import APIS
 from tests.compat.clients import stock_go, stock_node
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_clients import gather
+from tests.compat.stock_clients import aiokafka_round_trip, gather
 from tests.compat.tls_files import TlsFiles
 from tests.patience import SECONDS
 
@@ -77,21 +76,8 @@ def test_kafka_python(address, files, identity, name):
 
 
 def test_aiokafka(address, files, identity, name):
-    asyncio.run(_round_trip(name, bootstrap_servers=address, ssl_context=files.context(identity)))
-
-
-async def _round_trip(topic, **config):
-    config |= {"security_protocol": "SSL"}
-    async with aiokafka.AIOKafkaProducer(**config) as producer:
-        for value in VALUES:
-            await producer.send_and_wait(topic, value.encode())
-    consumer = aiokafka.AIOKafkaConsumer(topic, auto_offset_reset="earliest", **config)
-    await consumer.start()
-    try:
-        received = [(await consumer.getone()).value.decode() for _ in VALUES]
-    finally:
-        await consumer.stop()
-    assert received == VALUES
+    config = {"bootstrap_servers": address, "security_protocol": "SSL", "ssl_context": files.context(identity)}
+    asyncio.run(aiokafka_round_trip(name, VALUES, **config))
 
 
 def test_java(java, address, files, identity, name):
