@@ -64,7 +64,7 @@ def _consumer_row(scale: Scale) -> Iterator[Contenders]:
 
 @contextmanager
 def _connector_row(scale: Scale) -> Iterator[Contenders]:
-    """One stream of a ConsumerConnector, which has its group in a ZooKeeper, and consumers of groups of the broker."""
+    """A stream of a ConsumerConnector, whose group is in a ZooKeeper, and consumers whose groups are the broker's."""
     with TemporaryDirectory(prefix="flakelog-bench-") as directory, EmbeddedZooKeeper(directory) as zookeeper:
         more = {CONNECTOR: {"zookeeper": zookeeper.hosts}}
         with _readers(scale, (CONNECTOR, OURS, KAFKA_PYTHON), more) as contenders:

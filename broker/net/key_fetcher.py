@@ -61,7 +61,7 @@ class KeyFetcher:
 
 
 def _fetch(url: str) -> tuple[tuple[WebKey, ...], str | None]:
-    """Return the keys of a URL, and None or why there are none."""
+    """Return the keys of a URL, and the reason if they could not be fetched, else None."""
     try:
         with urlopen(url, timeout=TIMEOUT_SECONDS) as answer:  # its scheme is checked as a setting
             data = answer.read(BYTES_MAX + 1)

@@ -209,7 +209,7 @@ class _Lines:
         self._before: dict[str, MirrorFigures] = {}
 
     async def follow(self, every: float) -> None:
-        """Show the figures every so many seconds; 0: never."""
+        """Show the figures each `every` seconds; 0 shows none."""
         while every:
             await asyncio.sleep(every)
             self.show()

@@ -14,7 +14,7 @@ FILE = "sasl.secret"
 
 
 def secret_of(directory: Path) -> bytes:
-    """Return the secret of a directory, which is made if there is none. Raise OSError."""
+    """Return the secret of a directory. The first call makes it. Raise OSError."""
     file = directory / FILE
     if secret := _read(file):
         return secret

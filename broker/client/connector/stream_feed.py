@@ -170,7 +170,7 @@ class StreamFeed:
         return True
 
     def sync(self) -> None:
-        """Tell the core what is processed, before it acts; ask it again about the next record."""
+        """Tell the core the processed offsets before it acts. Ask it again about the next record."""
         with self._lock:
             self._key, record, self._processed = None, self._processed, None
             if record is not None:
@@ -187,7 +187,7 @@ class StreamFeed:
             return lost
 
     def _pass_positions(self) -> None:
-        """Move the positions past what is never handed out, such as the markers of transactions."""
+        """Move the positions past batches that no caller gets, such as the markers of transactions."""
         self.sync()
         for topic, partition in self._core.owned:
             position = self._core.position((topic, partition))

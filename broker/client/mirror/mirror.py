@@ -102,7 +102,7 @@ class Mirror:
             self._waits,
         )
         self._control = MirrorControl(self._target, self.settings.name, str(source_id), self._fields)
-        with suppress(BrokerError):  # such as a missing right; the copy goes on without orders, and logs it
+        with suppress(BrokerError):  # such as a missing right: the copy begins without orders
             self._partitions.pause(await self._waits.repeat(self._control.is_paused))
         return names
 

@@ -64,7 +64,7 @@ class PartitionProgress:
         return not self._taken
 
     def follow(self, topic_id: UUID | None) -> None:
-        """Begin new pairs if the topic has another id now: it was made again, and the copy goes on with the new one."""
+        """Begin new pairs if the topic has another id: it was made again, and the copy continues with the new one."""
         if topic_id is not None and topic_id != self._topic_id:
             if self._topic_id is not None:
                 self.pairs.clear()

@@ -29,7 +29,7 @@ class KeySet:
         self._pause_ms = source.backoff_ms
 
     def find(self, key_id: str | None) -> "Iterable[WebKey]":
-        """Return the keys of a name, all for None. Have the set fetched if there are none."""
+        """Return the keys of a name, all for None. Without such a key, the set becomes due."""
         keys = [key for key in self._keys if key_id is None or key.key_id == key_id]
         if not keys:
             self._due_ms = None

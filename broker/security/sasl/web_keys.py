@@ -67,7 +67,7 @@ def decoded(text: str) -> bytes:
     if not text.isascii() or "=" in text or "+" in text or "/" in text or len(text) % 4 == 1:
         raise ValueError("it is no base64url")
     data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    if (len(text) * 3) // 4 != len(data):  # the decoder skips what is no base64
+    if (len(text) * 3) // 4 != len(data):  # the decoder skips other characters
         raise ValueError("it is no base64url")
     return data
 
