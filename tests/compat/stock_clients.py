@@ -17,7 +17,7 @@ import kafka.codec
 
 from tests.patience import SECONDS, until
 
-JOIN_SECONDS = 10
+JOIN_SECONDS = 3
 LINGER_MS = 60_000  # messages sent together form one batch, however slowly, because only a flush ends the wait
 SESSION_MS = 60_000  # long, so that a pause of the machine removes no member from its group
 HEARTBEAT_MS = 300
