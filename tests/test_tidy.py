@@ -10,6 +10,7 @@ import pytest
 from broker.client.connector.connector_config import ConnectorConfig
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.group_config import GroupMemberConfig
+from broker.client.security.settings import ClientSecurityConfig
 from broker.engine.api_table import APIS, INTER_BROKER
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.settings.group_config import GroupConfig
@@ -77,6 +78,7 @@ SHELLS = {
     "broker/net/transport.py",
     "broker/net/reactor.py",
     "broker/net/worker_thread.py",
+    "broker/security/tls_context.py",
     "broker/log/storage/lock_holder.py",
     "broker/log/storage/open_files.py",
     "broker/log/storage/os_storage.py",
@@ -105,6 +107,8 @@ SHELLS = {
     "broker/client/mirror/target_topics.py",
     "broker/client/mirror/transactional_copy.py",
     "broker/client/mirror/waits.py",
+    "broker/client/security/client_security.py",
+    "broker/client/security/contexts.py",
     "broker/client/timed_wait.py",
     "broker/client/twisted.py",
     "broker/client/producer.py",
@@ -176,7 +180,7 @@ CONSOLE = "flakelog/console/"
 
 CONFIGS = (
     ServerConfig, BrokerConfig, TopicConfig, GroupConfig, TransactionConfig, IdgenConfig, SpoutConfig, TopologyConfig,
-    GroupMemberConfig, ConsumerConfig, ConnectorConfig, StormConfig,
+    GroupMemberConfig, ConsumerConfig, ConnectorConfig, StormConfig, ClientSecurityConfig,
 )  # fmt: skip
 SETTINGS = [(config, each) for config in CONFIGS for each in settings_of(config)]
 # Kafka's and Storm's names that are longer than a field's name should be.

@@ -11,9 +11,9 @@ private tag and answers without ids.
 """
 
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from broker.client.address import Address as Address
@@ -26,6 +26,7 @@ from broker.client.api_versions import (
     METADATA,
     NEWEST,
     OLDEST,
+    SASL_AUTHENTICATE,
 )
 from broker.client.errors import (
     LEADER_IN_DOUBT,
@@ -36,12 +37,17 @@ from broker.client.errors import (
     Unsupported,
     no_leader,
 )
+from broker.client.exchange import Exchange as Exchange
+from broker.client.exchange import Steps as Steps
+from broker.client.exchange import advance as advance  # noqa: F401  (for its users)
+from broker.client.exchange import carry_out as carry_out  # noqa: F401  (for its users)
 from broker.client.known_nodes import KnownNodes
 from broker.client.leaders import NO_EPOCH, Leader, Leaders
 from broker.client.leaders import Partition as Partition
+from broker.client.security.client_security import ClientSecurity
 from broker.version import VERSION
 from broker.wire import cold, fetch, produce, tags
-from broker.wire.errors import ErrorCode, WireError
+from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
 from broker.wire.schema import name_of, schema
@@ -56,56 +62,7 @@ THROTTLED_MAX = 10  # attempts of a fetch that a quota holds back; Kafka holds s
 _TRANSACTIONAL_PRODUCE = 11  # from v12 on, the broker itself adds partitions to the transaction (KIP-890)
 _LIST_OFFSETS_BY_ID = 6
 
-
-class Exchange(NamedTuple):
-    """A request for a node; `body` follows the header. If `expects_reply` is False, the broker sends no answer."""
-
-    address: Address
-    api_key: int
-    version: int
-    flexible: bool
-    body: bytes
-    expects_reply: bool = True
-
-
-T = TypeVar("T")
 Item = TypeVar("Item")
-Steps: TypeAlias = Generator[Exchange, memoryview, T]
-
-
-def advance(steps: Steps[T], outcome: memoryview | Unreachable | None) -> Exchange:
-    """Return the next exchange of an operation.
-
-    `outcome` is the former exchange's answer, or Unreachable if no broker answered; None at the beginning. Raise
-    StopIteration with the operation's result at its end, BadAnswer if the answer cannot be decoded.
-    """
-    try:
-        if outcome is None:
-            return next(steps)
-        if isinstance(outcome, Unreachable):
-            return steps.throw(outcome)
-        return steps.send(outcome)
-    except WireError as error:
-        raise BadAnswer(f"an answer of the broker cannot be read: {error}") from error
-
-
-def carry_out(steps: Steps[T], ask: Callable[[Exchange], memoryview]) -> T:
-    """Carry out an operation, and return its result.
-
-    `ask` sends a request and returns the body of its answer. If it raises Unreachable, throw that into the operation,
-    which may ask another node.
-    """
-    outcome: memoryview | Unreachable | None = None
-    while True:
-        try:
-            exchange = advance(steps, outcome)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        try:
-            outcome = ask(exchange)
-        except Unreachable as error:
-            outcome = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +77,13 @@ class TopicInfo:
 
 
 class ClientCore:
-    """A client's operations, with its knowledge of the cluster: each node's versions, and the partition leaders."""
+    """A client's operations, with its knowledge of the cluster: each node's versions, and the partition leaders.
 
-    def __init__(self, bootstrap: Iterable[Address]) -> None:
+    `security` protects its connections; None for plain ones without a login.
+    """
+
+    def __init__(self, bootstrap: Iterable[Address], security: ClientSecurity | None = None) -> None:
+        self.security = security
         self.cluster_id: str | None = None
         self.controller_id = -1
         self._versions: dict[Address, dict[int, tuple[int, int]]] = {}
@@ -171,6 +132,15 @@ class ClientCore:
                 f"the broker at {address} {served}; this client needs one of v{OLDEST[api_key]} to v{NEWEST[api_key]}"
             )
         return version
+
+    def log_in(self, address: Address) -> Steps[int]:
+        """Log in over a new connection, or anew. Return the lifetime of the session in ms, 0 without an end.
+
+        Raise NotAuthenticated.
+        """
+        assert self.security is not None, "a connection without security needs no login"
+        version = yield from self.version(address, SASL_AUTHENTICATE)
+        return (yield from self.security.log_in(address, version))
 
     def ask(self, address: Address, api_key: int, fields: Mapping[str, Any], by_id: bool = False) -> Steps[Any]:
         """Send a request encoded by the schema; return the answer in the form of this client's newest version.

@@ -81,6 +81,18 @@ class NoAnswer(Unreachable):
         self.seconds = seconds
 
 
+class NotAuthenticated(ClientError):
+    """A broker and this client could not prove to each other who they are; a retry meets the same.
+
+    The message says what would be right: a wrong password, a certificate of another name, a plain port.
+    """
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+
 class BrokerError(ClientError):
     """A broker answered with an error code."""
 

@@ -1,30 +1,21 @@
-"""SHELL (OpenSSL, files): the TLS of a listener: its context, its key and certificates, and its sockets.
-
-Python's `ssl` reads a key from files only. Here a key lies in memory, in a file without a name (`memfd_create`), so
-that an inline key touches no disk (KIP-651). Where the system has no such files, it goes through a pipe.
-"""
+"""SHELL (OpenSSL, files): the TLS of a listener: its context, its key and certificates, and its sockets."""
 
 import os
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import Thread
+from collections.abc import Callable
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
-from broker.security.cipher_suites import TLS_1_2, TLS_1_3
 from broker.security.distinguished_name import distinguished_name
 from broker.security.key_material import KeyMaterial, changed_names, read_authorities, read_key
 from broker.security.principal_rules import user_of
 from broker.security.tls_config import NONE, REQUIRED, TlsConfig
+from broker.security.tls_context import Signature, offer_suites, read_file, show, signature_of, trust
 from idgen.settings import InvalidSetting
 
 RECORD_BYTES = 16 * 1024  # the most that one record of TLS carries
 WRITE_BYTES = 128 * 1024  # the most that is encrypted at once
-_VERSIONS = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
-_FORWARD_SECRET = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM"
 _WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -137,16 +128,8 @@ class ListenerTls:
             self._log(f"listener {self.listener} has a new certificate: {subject}, until {_date(self.expires_ms)}")
 
     @staticmethod
-    def _files_now(config: TlsConfig) -> tuple[tuple[int, int, int] | None, ...]:
-        return tuple(_signature_of(file) for file in config.files)
-
-
-def _signature_of(file: str) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(file)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    def _files_now(config: TlsConfig) -> Signature:
+        return signature_of(config.files)
 
 
 def exposed_files(config: TlsConfig) -> list[str]:
@@ -162,63 +145,20 @@ def exposed_files(config: TlsConfig) -> list[str]:
 
 def _build(config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
     """Make a context. Raise InvalidSetting."""
-    material = read_key(config, _read)
-    authorities = read_authorities(config, _read)
+    material = read_key(config, read_file)
+    authorities = read_authorities(config, read_file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.sslsocket_class = TlsSocket
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    versions, suites = config.offer
-    context.minimum_version = min(_VERSIONS[version] for version in versions)
-    context.maximum_version = max(_VERSIONS[version] for version in versions)
-    try:
-        context.set_ciphers(":".join(suites) or _FORWARD_SECRET)
-    except ssl.SSLError:
-        raise InvalidSetting("ssl.cipher.suites", config.ssl_cipher_suites, "OpenSSL has none of them") from None
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    offer_suites(context, config.offer, config.ssl_cipher_suites)
     if config.client_auth != NONE:
         if not authorities:
             wanted = "needs the authorities of clients: set ssl.truststore.location"
             raise InvalidSetting("ssl.client.auth", config.ssl_client_auth, wanted)
         context.verify_mode = ssl.CERT_REQUIRED if config.client_auth == REQUIRED else ssl.CERT_OPTIONAL
-        encoded = [authority.public_bytes(Encoding.DER) for authority in authorities]
-        context.load_verify_locations(cadata=b"".join(encoded))
-    name, shown = "ssl.keystore.location", config.ssl_keystore_location or "(text)"
-    try:
-        with _in_memory(material.chain_pem()) as chain, _in_memory(material.key_pem()) as key:
-            context.load_cert_chain(chain, key)
-    except ssl.SSLError as error:
-        raise InvalidSetting(name, shown, f"OpenSSL refuses it: {error.reason or error}") from None
+        trust(context, authorities)
+    show(context, material, config.ssl_keystore_location)
     return material, context
-
-
-def _read(location: str) -> bytes:
-    with open(location, "rb") as file:
-        return file.read()
-
-
-@contextmanager
-def _in_memory(data: bytes) -> Iterator[str]:
-    """Give a path at which OpenSSL reads `data` once."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("flakelog", os.MFD_CLOEXEC)
-        try:
-            os.write(fd, data)
-            yield f"/proc/self/fd/{fd}"
-        finally:
-            os.close(fd)
-        return
-    reader, writer = os.pipe()
-
-    def feed() -> None:
-        with open(writer, "wb") as pipe:
-            pipe.write(data)
-
-    feeding = Thread(target=feed)
-    feeding.start()
-    try:
-        yield f"/dev/fd/{reader}"
-    finally:
-        os.close(reader)
-        feeding.join()
 
 
 def _date(ms: int) -> str:

@@ -137,7 +137,7 @@ def _one_source(
     if location is not None:
         return f"{store}.location", _read(f"{store}.location", location, read)
     if text is None:
-        raise InvalidSetting(f"{store}.location", "", f"a listener of TLS needs it, or {text_name}")
+        raise InvalidSetting(f"{store}.location", "", f"TLS needs it, or {text_name}")
     return text_name, text.encode()
 
 

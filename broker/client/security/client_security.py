@@ -1,0 +1,126 @@
+"""SHELL (files, random numbers): the security of a client: its TLS contexts, and the logins of its connections.
+
+    security = ClientSecurity.of({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", ...})
+    security.context()                       for each new connection, with server_name=address.host
+    security.log_in(address)                 the operation to carry out before other requests
+"""
+
+import random
+import secrets
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from broker.client.address import Address
+from broker.client.errors import NotAuthenticated
+from broker.client.exchange import Steps
+from broker.client.security.login import NEWEST_VERSION, log_in, renewal_ms
+from broker.client.security.mechanisms import ClientExchange, OauthClient, PlainClient, ScramClient, is_token
+from broker.client.security.settings import SecuritySettings, parse_security
+from broker.security.sasl.exchange import OAUTHBEARER, PLAIN
+
+TOKEN_FUNCTION = "oauth_cb"
+TokenFunction: TypeAlias = Callable[[str], tuple[str, float]]
+"""Returns a token and when it expires, in Unix seconds, as confluent-kafka's `oauth_cb`; the argument is empty."""
+
+
+class ClientSecurity:
+    """The security of a client, for all its connections. Raise InvalidSetting if a file of it cannot be used.
+
+    `token` is the function that gives the tokens of OAUTHBEARER. A file of keys or authorities that changes is read
+    again at the next connection; if it cannot be used then, the former one stays.
+    """
+
+    def __init__(self, settings: SecuritySettings, token: TokenFunction | None = None) -> None:
+        self.settings = settings
+        self.token_function = token
+        self._signature: object = None
+        self._context: ssl.SSLContext | None = None
+        if settings.is_tls:
+            self._refresh()
+
+    @staticmethod
+    def of(given: "Security") -> "ClientSecurity | None":
+        """Return the security with these properties, or settings; None for plain connections without a login.
+
+        Raise InvalidSetting.
+        """
+        if given is None or isinstance(given, ClientSecurity):
+            security = given
+        elif isinstance(given, SecuritySettings):
+            security = ClientSecurity(given)
+        else:
+            properties = dict(given)
+            token = properties.pop(TOKEN_FUNCTION, None)
+            security = ClientSecurity(parse_security(properties, token is not None), token)
+        is_plain = security is None or not (security.settings.is_tls or security.settings.asks_login)
+        return None if is_plain else security
+
+    def __repr__(self) -> str:
+        return f"ClientSecurity({self.settings!r})"
+
+    @property
+    def asks_login(self) -> bool:
+        """Return True if each connection begins with a login."""
+        return self.settings.asks_login
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the TLS of a new connection, None for a plain one."""
+        if self._context is not None:
+            self._refresh()
+        return self._context
+
+    def log_in(self, address: Address, version: int = NEWEST_VERSION) -> Steps[int]:
+        """Log in over a new connection, or anew. Return the lifetime of the session in ms, 0 without an end.
+
+        Raise NotAuthenticated.
+        """
+        return log_in(address, self.settings.mechanism, self._exchange(address), version)
+
+    @staticmethod
+    def renewal_ms(lifetime_ms: int) -> int | None:
+        """Return how long after a login the next one begins; None for a session without an end."""
+        return renewal_ms(lifetime_ms, random.random()) if lifetime_ms else None
+
+    def _exchange(self, address: Address) -> ClientExchange:
+        mechanism, credentials = self.settings.mechanism, self.settings.credentials
+        if mechanism == PLAIN:
+            return PlainClient(credentials.user, credentials.password)
+        if mechanism == OAUTHBEARER:
+            return OauthClient(self._token(address))
+        return ScramClient(mechanism, credentials.user, credentials.password, secrets.token_urlsafe(18))
+
+    def _token(self, address: Address) -> str:
+        credentials = self.settings.credentials
+        token = credentials.token
+        try:
+            if self.token_function is not None:
+                token, _ = self.token_function("")
+            elif credentials.token_file is not None:
+                with open(credentials.token_file) as file:
+                    token = file.read().strip()
+        except Exception as error:  # a function of the user's
+            raise NotAuthenticated(str(address), f"no token of OAUTHBEARER: {error}") from error
+        if token is None or not is_token(token):
+            raise NotAuthenticated(str(address), "the token of OAUTHBEARER is no bearer token: see RFC 6750")
+        return token
+
+    def _refresh(self) -> None:
+        """Make the context anew if a file of it has changed. Raise InvalidSetting if there is none yet."""
+        from broker.client.security.contexts import make_context  # cryptography loads slowly
+        from broker.security.tls_context import signature_of
+        from idgen.settings import InvalidSetting
+
+        signature = signature_of(self.settings.tls.files)
+        if signature == self._signature:
+            return
+        try:
+            self._context = make_context(self.settings)
+        except InvalidSetting:
+            if self._context is None:
+                raise
+        self._signature = signature
+
+
+Security: TypeAlias = Mapping[str, Any] | SecuritySettings | ClientSecurity | None
+"""A client's security as its user gives it: properties by Kafka's names, and a function of tokens as `oauth_cb`."""

@@ -1,0 +1,97 @@
+"""The settings of a client's security: what fits together, and what is refused by name."""
+
+import pickle
+
+import pytest
+
+from broker.client.security.client_security import ClientSecurity
+from broker.client.security.settings import Credentials, parse_security
+from flakelog.testing.authority import Authority
+from idgen.settings import InvalidSetting
+from tests.compat.sasl_users import PLAIN_MODULE, SCRAM_MODULE, jaas
+
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+SCRAM = LOGIN | {"sasl.mechanism": "SCRAM-SHA-256"}
+OAUTH = LOGIN | {"sasl.mechanism": "OAUTHBEARER"}
+TLS = {"security.protocol": "SSL"}
+
+
+def test_without_settings_connections_are_plain():
+    assert ClientSecurity.of(None) is None
+    assert ClientSecurity.of({}) is None
+    assert ClientSecurity.of({"security.protocol": "PLAINTEXT"}) is None
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_user_and_password_come_from_jaas_text_or_as_librdkafka_has_them(mechanism):
+    login = LOGIN | {"sasl.mechanism": mechanism}
+    expected = Credentials("ada", 'a "b" c,=')
+    by_text = parse_security(login | {"sasl.jaas.config": jaas("ada", 'a "b" c,=', mechanism)})
+    by_names = parse_security(login | {"sasl.username": "ada", "sasl.password": 'a "b" c,='})
+    assert by_text.credentials == by_names.credentials == expected
+
+
+def test_a_token_comes_from_jaas_text_a_file_or_a_function():
+    text = {"sasl.jaas.config": f'{OAUTH_MODULE} required token="abc";'}
+    assert parse_security(OAUTH | text).credentials.token == "abc"
+    file = {"sasl.oauthbearer.token.endpoint.url": "file:///run/token"}
+    assert parse_security(OAUTH | file).credentials.token_file == "/run/token"
+    security = ClientSecurity.of(OAUTH | {"oauth_cb": lambda _: ("abc", 0.0)})
+    assert security.asks_login
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol=TLS: must be one of PLAINTEXT, SSL, SASL_PLAINTEXT"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI: GSSAPI (Kerberos) is not served: give one of"),
+        (LOGIN | {"sasl.mechanism": "scram"}, "scram is not served: give one of PLAIN, SCRAM-SHA-256"),
+        (LOGIN, f'sasl.jaas.config=: PLAIN needs {PLAIN_MODULE} required username="..." password="...";'),
+        (LOGIN | {"sasl.jaas.config": "nonsense"}, "sasl.jaas.config=(hidden): no control flag stands behind"),
+        (LOGIN | {"sasl.jaas.config": f'{SCRAM_MODULE} required username="a" password="marked";'}, PLAIN_MODULE),
+        (SCRAM | {"sasl.jaas.config": f'{SCRAM_MODULE} required username="marked";'}, 'no password: add password="'),
+        (SCRAM | {"sasl.jaas.config": f'{SCRAM_MODULE} required tokenauth="true";'}, "delegation tokens are not"),
+        (LOGIN | {"sasl.username": "a", "sasl.jaas.config": jaas("a", "marked")}, "is given beside sasl.username"),
+        (LOGIN | {"sasl.mechanisms": "PLAIN"}, "sasl.mechanisms=(hidden): is librdkafka's; give sasl.mechanism"),
+        (TLS | {"ssl.ca.location": "ca.pem"}, "give ssl.truststore.location, with ssl.truststore.type=PEM"),
+        (TLS | {"ssl.truststore.passwort": "marked"}, "ssl.truststore.passwort=(hidden): is no setting of a client's"),
+        (TLS | {"ssl.client.auth": "required"}, "ssl.client.auth=(hidden): is no setting of a client's security"),
+        (TLS | {"ssl.endpoint.identification.algorithm": "ldaps"}, "must be https, or empty, which checks no name"),
+        (TLS | {"ssl.truststore.location": "/not/there"}, "ssl.truststore.location=/not/there: cannot be read"),
+        (TLS | {"sasl.username": "ada"}, "sasl.username=(hidden): is not used by security.protocol=SSL"),
+        ({"ssl.truststore.location": "x"}, "is not used by security.protocol=PLAINTEXT; set security.protocol=SSL"),
+        (TLS | {"ssl.key.password": 5}, "ssl.key.password=(hidden): must be text"),
+        (OAUTH, 'give one of token="..." in sasl.jaas.config, sasl.oauthbearer.token.endpoint.url=file:///...'),
+        (OAUTH | {"sasl.oauthbearer.token.endpoint.url": "https://a"}, "give a function as oauth_cb"),
+        (LOGIN | {"oauth_cb": print, "sasl.username": "a", "sasl.password": "b"}, "needs sasl.mechanism=OAUTHBEARER"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(properties, reason):
+    with pytest.raises(InvalidSetting) as error:
+        ClientSecurity.of(properties)
+    assert reason in str(error.value)
+    assert "marked" not in str(error.value)
+
+
+def test_no_secret_is_shown():
+    config = parse_security(LOGIN | {"sasl.jaas.config": jaas("ada", "marked")})
+    shown = f"{config!r} {ClientSecurity(config)!r} {config.credentials!r}"
+    assert "marked" not in shown and "SASL_PLAINTEXT, PLAIN" in shown
+
+
+def test_settings_are_pickled_for_other_processes():
+    config = parse_security(LOGIN | {"sasl.jaas.config": jaas("ada", "secret")})
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_a_file_that_changes_is_read_again_for_the_next_connection(tmp_path):
+    file = Authority().write_pem(tmp_path / "ca.pem")
+    security = ClientSecurity.of(TLS | {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(file)})
+    first = security.context()
+    assert security.context() is first
+    file.write_text(Authority().pem() * 2)
+    second = security.context()
+    assert second is not first
+    file.write_text("damaged")
+    assert security.context() is second
