@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from ssl import SSLError
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
@@ -18,11 +19,13 @@ from broker.client.core import (
     addresses_of,
     advance,
 )
-from broker.client.errors import BrokerError, ClientError, Unreachable
+from broker.client.errors import BrokerError, ClientError, NotAuthenticated, Unreachable
 from broker.client.multifetch import multifetch
 from broker.client.offset_lookup import find_id, find_offset
 from broker.client.old_spellings import renamed
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
+from broker.client.security.client_security import ClientSecurity, Security
+from broker.client.security.tls_failures import handshake_failure, tls_failure
 from broker.client.topic_admin import BROKER_DEFAULT, create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import ErrorCode, WireError
@@ -50,6 +53,9 @@ class Channel(asyncio.BufferedProtocol):
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._into = self._buffer
+        self._renew_at_s: float | None = None
+        """When the login is to be renewed, on the loop's clock; None without an end of the session."""
+        self._login: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # asyncio sets TCP_NODELAY itself
@@ -69,6 +75,37 @@ class Channel(asyncio.BufferedProtocol):
         except TimeoutError:
             self.abort()
             raise Unreachable(str(self._address), f"no answer within {seconds:g} s") from None
+
+    @property
+    def renewal_is_due(self) -> bool:
+        return self._renew_at_s is not None and asyncio.get_running_loop().time() >= self._renew_at_s
+
+    async def log_in(self, seconds: float) -> None:
+        """Log in, or anew; calls meanwhile share the login. No other request may be sent until it has ended.
+
+        Raise NotAuthenticated or Unreachable; then the connection is closed.
+        """
+        if self._login is None:
+            self._login = asyncio.ensure_future(self._carry_out_login(seconds))
+        await asyncio.shield(self._login)  # the login of the others goes on when a call is cancelled
+
+    async def _carry_out_login(self, seconds: float) -> None:
+        security = self._client.security
+        assert security is not None, "only then a login is asked for"
+        steps = self._client.log_in(self._address)
+        outcome: memoryview | None = None
+        try:
+            while True:
+                outcome = await self.ask(advance(steps, outcome), seconds)
+        except StopIteration as done:
+            renewal_ms = security.renewal_ms(done.value)
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._login = None
+        now_s = asyncio.get_running_loop().time()
+        self._renew_at_s = None if renewal_ms is None else now_s + renewal_ms / 1_000
 
     def get_buffer(self, sizehint: int) -> memoryview:
         wanted = self._core.wanted()
@@ -90,7 +127,11 @@ class Channel(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._client.forget(self._address)
-        self._fail(str(exc) if exc is not None else "it closed the connection")
+        if isinstance(exc, SSLError):
+            self._fail_with(tls_failure(self._address, exc))
+        else:
+            reason = str(exc) if exc is not None else "it closed the connection"
+            self._fail(self._core.with_hint(reason, self._client.security))
 
     def abort(self) -> None:
         """Close the connection; the requests that wait fail."""
@@ -98,10 +139,13 @@ class Channel(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def _fail(self, reason: str) -> None:
+        self._fail_with(Unreachable(str(self._address), reason))
+
+    def _fail_with(self, error: Unreachable | NotAuthenticated) -> None:
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
             if not answer.done():
-                answer.set_exception(Unreachable(str(self._address), reason))
+                answer.set_exception(error)
 
 
 class AsyncClient:
@@ -110,8 +154,9 @@ class AsyncClient:
         async with AsyncClient("127.0.0.1:9092") as client:
             records, following = await client.fetch("greetings", 0, 0)
 
-    `timeout_ms` limits the wait for each answer. A client belongs to the event loop that first uses it. Calls raise
-    ClientError and its subclasses. `fetch` and `multifetch` treat poison batches as `Client.fetch` does.
+    `timeout_ms` limits the wait for each answer, and `security` is as with `Client`. A client belongs to the event loop
+    that first uses it. Calls raise ClientError and its subclasses. `fetch` and `multifetch` treat poison batches as
+    `Client.fetch` does.
     """
 
     @renamed(by_position=True, timeout="timeout_ms=, in milliseconds")
@@ -124,9 +169,13 @@ class AsyncClient:
         max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
         client_id: str = CLIENT_ID,
         core: ClientCore | None = None,
+        security: Security = None,
     ) -> None:
-        """With the `core` of another client, both share what they know of the cluster; connections are their own."""
-        self.core = ClientCore(addresses_of(servers)) if core is None else core
+        """With the `core` of another client, both share its security and what they know of the cluster.
+
+        Connections are their own.
+        """
+        self.core = ClientCore(addresses_of(servers), ClientSecurity.of(security)) if core is None else core
         self.on_poison = on_poison
         self.poison_batches = 0
         self._max_unpacked_bytes = max_unpacked_bytes
@@ -169,6 +218,8 @@ class AsyncClient:
                 return result
             try:
                 channel = await self._channel(exchange.address)
+                if channel.renewal_is_due:
+                    await channel.log_in(self._timeout_s)
                 outcome = await channel.ask(exchange, self._timeout_s)
             except Unreachable as error:
                 self.core.forget(exchange.address)  # another node may lead its partitions by now
@@ -197,17 +248,30 @@ class AsyncClient:
                 return known
             if self._is_closed:
                 raise Unreachable(str(address), "the client was closed")
-            loop = asyncio.get_running_loop()
-            try:
-                async with asyncio.timeout(self._connect_timeout_s):
-                    _, made = await loop.create_connection(
-                        lambda: Channel(self.core, address, self._client_id), address.host, address.port
-                    )
-            except (OSError, TimeoutError) as error:
-                raise Unreachable(str(address), str(error) or "no connection in time") from error
+            made = await self._connect(address)
             self._channels[address] = made
             self._abort_if_closed()
             return made
+
+    async def _connect(self, address: Address) -> Channel:
+        loop, security = asyncio.get_running_loop(), self.core.security
+        context = None if security is None else security.context()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, made = await loop.create_connection(
+                    lambda: Channel(self.core, address, self._client_id),
+                    address.host,
+                    address.port,
+                    ssl=context,
+                    server_hostname=None if context is None else address.host,
+                )
+        except (OSError, TimeoutError) as error:
+            if context is not None:
+                raise handshake_failure(address, error) from error
+            raise Unreachable(str(address), str(error) or "no connection in time") from error
+        if security is not None and security.asks_login:
+            await made.log_in(self._timeout_s)
+        return made
 
     def _abort_if_closed(self) -> None:
         """Close a connection that was made while `close` was called."""

@@ -10,10 +10,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from ssl import SSLError
 from typing import Self, TypeVar
 
-from broker.client.connection import MAX_ANSWER_BYTES, ClientConnection
 from broker.client.core import (
     CLIENT_ID,
     Address,
@@ -30,11 +30,13 @@ from broker.client.multifetch import multifetch
 from broker.client.offset_lookup import find_id, find_offset
 from broker.client.old_spellings import renamed
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
+from broker.client.security.client_security import ClientSecurity, Security
+from broker.client.security.tls_failures import handshake_failure, tls_failure
+from broker.client.socket_connection import SocketConnection, TlsSocketConnection
 from broker.client.topic_admin import BROKER_DEFAULT, create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from broker.wire.frame import LENGTH_BYTES
 from broker.wire.produce import PartitionResult
 
 T = TypeVar("T")
@@ -42,8 +44,6 @@ T = TypeVar("T")
 TIMEOUT_MS = 30_000  # Kafka's request.timeout.ms
 CONNECT_MS_MAX = 10_000  # Kafka's socket.connection.setup.timeout.ms
 RETRY_SECONDS = 0.05
-SPEAKS_HTTP = "it speaks HTTP, not Kafka's protocol"
-TLS_ALERT = b"\x15\x03"  # the first bytes of a TLS alert record (RFC 8446, section 5.1)
 
 _log = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ class Client:
 
     It keeps one connection to each broker. `timeout_ms` limits the wait for each socket operation, and
     `connect_timeout_ms` that for a connection and its first answer, which any broker gives at once. A broker's quotas
-    and logs name the client by `client_id`. Calls raise ClientError and its subclasses. A process that was forked
-    connects anew.
+    and logs name the client by `client_id`. `security` has properties of Kafka's clients, such as `security.protocol`.
+    Calls raise ClientError and its subclasses. A process that was forked connects anew.
 
     `fetch` skips a batch with a valid CRC whose records cannot be decoded, or unpack to more than `max_unpacked_bytes`.
     It logs a warning that names the batch, adds one to `poison_batches` and calls `on_poison` with the PoisonBatch. An
@@ -75,8 +75,9 @@ class Client:
         on_poison: OnPoison | None = None,
         max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
         client_id: str = CLIENT_ID,
+        security: Security = None,
     ) -> None:
-        self.core = ClientCore(addresses_of(servers))
+        self.core = ClientCore(addresses_of(servers), ClientSecurity.of(security))
         self.on_poison = on_poison
         self.poison_batches = 0
         self._max_unpacked_bytes = max_unpacked_bytes
@@ -88,7 +89,7 @@ class Client:
         self._client_id = client_id
         self._process = os.getpid()
         self._running = threading.RLock()
-        self._connections: dict[Address, tuple[socket.socket, ClientConnection]] = {}
+        self._connections: dict[Address, SocketConnection] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -101,15 +102,14 @@ class Client:
         """
         self.interrupt()
         for address in list(self._connections):
-            self._connections.pop(address)[0].close()
+            self._connections.pop(address).close()
 
     def interrupt(self) -> None:
         """End the call that another thread waits in, with Unreachable. Any thread may call it."""
         if self._process != os.getpid():
             return  # a shutdown would end the connections of the parent
-        for sock, _ in list(self._connections.values()):
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        for connection in list(self._connections.values()):
+            connection.interrupt()
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out an operation of the core; return its result."""
@@ -142,8 +142,7 @@ class Client:
     def send(self, exchange: Exchange) -> None:
         """Send a request without waiting for its answer, which `receive` returns. Raise Unreachable."""
         with self._dropping(exchange.address):
-            sock, connection = self._connect(exchange.address)
-            sock.sendall(connection.request(exchange)[1])
+            self._connect(exchange.address).send(exchange)
 
     def receive(self, address: Address) -> memoryview:
         """Return the answer to the earliest request whose answer was not received yet. Raise Unreachable.
@@ -153,16 +152,16 @@ class Client:
         with self._dropping(address):
             if address not in self._connections:
                 raise ConnectionResetError("the connection is closed")
-            sock, connection = self._connections[address]
-            body = connection.take(_read_frame(sock)).body
-            sock.settimeout(self._timeout_s)
+            connection = self._connections[address]
+            body = connection.receive()
+            connection.socket.settimeout(self._timeout_s)
             return body
 
     def give_up(self, address: Address) -> None:
         """Close the connection if answers are outstanding that nobody will receive."""
         known = self._connections.get(address)
-        if known is not None and known[1].waiting:
-            self._connections.pop(address)[0].close()
+        if known is not None and known.waiting:
+            self._connections.pop(address).close()
 
     def pause(self, ms: int) -> None:
         """Wait. It is here so that a test's client can wait without a clock."""
@@ -173,21 +172,49 @@ class Client:
         self.send(exchange)
         return self.receive(exchange.address) if exchange.expects_reply else memoryview(b"")
 
-    def _connect(self, address: Address) -> tuple[socket.socket, ClientConnection]:
+    def _connect(self, address: Address) -> SocketConnection:
         if self._process != os.getpid():  # after a fork: the parent's connections carry the parent's answers
             self._process = os.getpid()
-            for sock, _ in self._connections.values():
-                sock.close()
+            for connection in self._connections.values():
+                connection.close()
             self._connections.clear()
         known = self._connections.get(address)
-        if known is not None and not known[1].waiting and _has_ended(known[0]):
+        if known is not None and not known.waiting and known.has_ended():
             self._drop(address)
             known = None
         if known is None:
-            sock = self.open_socket(address, self._connect_timeout_s)
-            sock.settimeout(self._first_timeout_s)
-            known = self._connections[address] = sock, ClientConnection(self._client_id)
+            return self._open(address)
+        if known.renewal_is_due:
+            self._log_in(address, known)
         return known
+
+    def _open(self, address: Address) -> SocketConnection:
+        sock, security = self.open_socket(address, self._connect_timeout_s), self.core.security
+        context = None if security is None else security.context()
+        if context is None:
+            made = SocketConnection(sock, self._client_id)
+        else:
+            try:
+                made = TlsSocketConnection(context.wrap_socket(sock, server_hostname=address.host), self._client_id)
+            except OSError as error:
+                self.core.forget(address)
+                raise handshake_failure(address, error) from error
+        made.socket.settimeout(self._first_timeout_s)
+        self._connections[address] = made
+        if security is not None and security.asks_login:
+            self._log_in(address, made)
+        return made
+
+    def _log_in(self, address: Address, connection: SocketConnection) -> None:
+        security = self.core.security
+        assert security is not None, "only then a login is asked for"
+        try:
+            lifetime_ms = carry_out(self.core.log_in(address), connection.ask)
+        except ClientError:
+            self._drop(address)
+            raise
+        renewal_ms = security.renewal_ms(lifetime_ms)
+        connection.renew_at_s = None if renewal_ms is None else time.monotonic() + renewal_ms / 1_000
 
     def open_socket(self, address: Address, timeout_s: float) -> socket.socket:
         """Return a connected socket. Raise OSError."""
@@ -207,20 +234,25 @@ class Client:
                 raise NoAnswer(str(address), waited) from error
             raise Unreachable(str(address), f"no answer within {waited:g} s") from error
         except (OSError, WireError) as error:
+            reason, known = str(error) or type(error).__name__, self._connections.get(address)
+            if known is not None and isinstance(error, ConnectionError):
+                reason = known.with_hint(reason, self.core.security)
             self._drop(address)
-            raise Unreachable(str(address), str(error) or type(error).__name__) from error
+            if isinstance(error, SSLError):
+                raise tls_failure(address, error) from error
+            raise Unreachable(str(address), reason) from error
 
     def _waits_seconds(self, address: Address) -> float:
         """Return the longest wait for the address now, in seconds."""
         known = self._connections.get(address)
-        seconds = None if known is None else known[0].gettimeout()
+        seconds = None if known is None else known.socket.gettimeout()
         return self._connect_timeout_s if seconds is None else seconds
 
     def _drop(self, address: Address) -> None:
         """Close a connection and forget the versions and leaders known of its node."""
         known = self._connections.pop(address, None)
         if known is not None:
-            known[0].close()
+            known.close()
         self.core.forget(address)
 
     # --- the operations by name ----------------------------------------------------------------------------------
@@ -320,51 +352,3 @@ def _has_no_controller(error: ClientError) -> bool:
 
 def _isolation(committed: bool) -> int:
     return READ_COMMITTED if committed else READ_UNCOMMITTED
-
-
-def _read_frame(sock: socket.socket) -> memoryview:
-    """Return the next frame, without its length, in a buffer of its own."""
-    size = int.from_bytes(_exactly(sock, LENGTH_BYTES), "big")
-    if size > MAX_ANSWER_BYTES:
-        raise WireError(_not_a_frame(size))
-    return _exactly(sock, size)
-
-
-def _not_a_frame(size: int) -> str:
-    """Return the reason why an answer is no frame: read as a frame's length, its first bytes are `size`."""
-    first = size.to_bytes(LENGTH_BYTES, "big")
-    if first == b"HTTP":
-        return SPEAKS_HTTP
-    if first[:2] == TLS_ALERT:
-        return "it speaks TLS, which this client does not"
-    return f"it sent a frame of {size} bytes, at most {MAX_ANSWER_BYTES} are taken"
-
-
-def _exactly(sock: socket.socket, size: int) -> memoryview:
-    view = memoryview(bytearray(size))
-    got = 0
-    while got < size:
-        number = sock.recv_into(view[got:])
-        if not number:
-            raise ConnectionResetError(f"it closed the connection after {got} of {size} bytes")
-        got += number
-    return view
-
-
-def _has_ended(sock: socket.socket) -> bool:
-    """Return True if an idle connection was closed by the broker (on a restart, or as idle) or has unexpected bytes.
-
-    The check before a request is sent costs nothing. If the client noticed only after sending, it could not know
-    whether the broker handled the request.
-    """
-    timeout = sock.gettimeout()
-    sock.setblocking(False)
-    try:
-        sock.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    finally:
-        sock.settimeout(timeout)
-    return True

@@ -4,6 +4,8 @@ from collections import deque
 from typing import NamedTuple
 
 from broker.client.core import CLIENT_ID, Exchange
+from broker.client.security.client_security import ClientSecurity
+from broker.client.security.settings import SASL_PLAINTEXT, SASL_SSL
 from broker.wire.errors import WireError
 from broker.wire.frame import request_header
 from broker.wire.frame_decoder import FrameDecoder
@@ -12,6 +14,16 @@ from broker.wire.primitives import skip_tags
 API_VERSIONS = 18
 MAX_ANSWER_BYTES = 256 << 20
 """Flakelog's fetch limits are far below. A length above this is no frame's: a TLS alert reads as 352 MB."""
+SPEAKS_HTTP = "it speaks HTTP, not Kafka's protocol"
+SPEAKS_TLS = "it speaks TLS: set security.protocol=SSL, or SASL_SSL where it asks for a login"
+_TLS_ALERT = b"\x15\x03"  # the first bytes of a TLS alert record (RFC 8446, section 5.1)
+
+
+def not_a_frame(first: bytes) -> str | None:
+    """Return what a peer speaks whose first bytes are these, if it is known and not Kafka's protocol."""
+    if first[:4] == b"HTTP":
+        return SPEAKS_HTTP
+    return SPEAKS_TLS if first[:2] == _TLS_ALERT else None
 
 
 class Answer(NamedTuple):
@@ -32,6 +44,21 @@ class ClientConnection:
     def waiting(self) -> int:
         """Number of requests that wait for their answers."""
         return len(self._expected)
+
+    def with_hint(self, reason: str, security: ClientSecurity | None) -> str:
+        """Return why the connection has ended, with what its listener may have wanted in place of the first requests.
+
+        A listener of TLS ends a plain connection at its first bytes, and one that asks for a login after ApiVersions.
+        """
+        answered = self._next_id - 1 - self.waiting
+        if not self.waiting or answered > 1:
+            return reason
+        if security is None and not answered:
+            return f"{reason}; if it speaks TLS, set security.protocol=SSL or SASL_SSL"
+        if answered and (security is None or not security.asks_login):
+            protocol = SASL_SSL if security is not None else SASL_PLAINTEXT
+            return f"{reason}; if it asks for a login, set security.protocol={protocol} and sasl.mechanism"
+        return reason
 
     def request(self, exchange: Exchange) -> tuple[int, bytes]:
         """Return (correlation id, the bytes to send)."""
@@ -55,10 +82,16 @@ class ClientConnection:
         decoder = self._decoder
         decoder.feed(data)
         answers = []
-        while decoder.has_frame() and (frame := decoder.next_frame()) is not None:
+        while decoder.has_frame() and (frame := self._next_frame(data)) is not None:
             answer = self.take(frame)
             answers.append(answer._replace(body=memoryview(bytes(answer.body))))
         return answers
+
+    def _next_frame(self, data: memoryview) -> memoryview | None:
+        try:
+            return self._decoder.next_frame()
+        except WireError as error:
+            raise WireError(not_a_frame(bytes(data[:4])) or str(error)) from None
 
     def take(self, frame: memoryview) -> Answer:
         """Return the answer in a whole frame, without its length. The body is a view of `frame`.

@@ -1,10 +1,10 @@
 """SHELL (Twisted): the client for programs on the reactor; each call returns a Deferred, and requests are pipelined."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
-from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
 from twisted.internet.error import ConnectError, ConnectingCancelledError, ConnectionClosed
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
@@ -12,9 +12,12 @@ from twisted.python.failure import Failure
 
 from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
-from broker.client.errors import Unreachable
+from broker.client.errors import NotAuthenticated, Unreachable
 from broker.client.offset_lookup import find_id, find_offset
 from broker.client.records import LISTED_BYTES, OnPoison, Record, read_records
+from broker.client.security.client_security import ClientSecurity, Security
+from broker.client.security.twisted_session import TwistedSession
+from broker.client.security.twisted_tls import connect
 from broker.client.topic_admin import BROKER_DEFAULT, create_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
@@ -38,8 +41,30 @@ class _Channel(Protocol):
         self._address = address
         self._core = ClientConnection()
         self._waiting: dict[int, Deferred[memoryview]] = {}
+        self._session: TwistedSession | None = None
+
+    def log_in(self) -> "Deferred[_Channel]":
+        """Log in where the security asks for it; return a Deferred of this channel, ready for requests."""
+        security = self._owner.core.security
+        ready: Deferred[_Channel] = Deferred()
+        if security is None or not security.asks_login:
+            ready.callback(self)
+            return ready
+        log_in = partial(self._owner.core.log_in, self._address)
+        self._session = TwistedSession(self._owner.reactor, security, log_in, self._send)
+        return self._session.renew().addCallbacks(lambda _: self, self._not_logged_in)
+
+    def _not_logged_in(self, failure: Failure) -> Failure:
+        self.transport.abortConnection()
+        return failure
 
     def ask(self, exchange: Exchange) -> "Deferred[memoryview]":
+        if self._session is None or not self._session.has_to_wait:
+            return self._send(exchange)
+        renewed = self._session.renew().addErrback(self._not_logged_in)
+        return renewed.addCallback(lambda _: self._send(exchange))
+
+    def _send(self, exchange: Exchange) -> "Deferred[memoryview]":
         correlation_id, data = self._core.request(exchange)
         answer: Deferred[memoryview] = Deferred()
         if exchange.expects_reply:
@@ -66,18 +91,25 @@ class _Channel(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._owner.lost(self._address, self)
-        self._fail(reason.getErrorMessage())
+        if isinstance(reason.value, NotAuthenticated):
+            self._fail_with(reason.value)
+        else:
+            self._fail(self._core.with_hint(reason.getErrorMessage(), self._owner.core.security))
 
     def _fail(self, reason: str) -> None:
+        self._fail_with(Unreachable(str(self._address), reason))
+
+    def _fail_with(self, error: Unreachable | NotAuthenticated) -> None:
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
-            answer.errback(Unreachable(str(self._address), reason))
+            answer.errback(error)
 
 
 class TwistedClient:
     """A client of any broker of Kafka's protocol, on a reactor. Deferreds fail with ClientError and its subclasses.
 
-    With the `core` of another client, both share what they know of the cluster, and each has its own connections.
+    With the `core` of another client, both share what they know of the cluster and its security, and each has its own
+    connections.
 
     `fetch` skips poison batches, and counts and reports them, as Client does. An error that `on_poison` raises
     fails the Deferred of the fetch.
@@ -93,8 +125,9 @@ class TwistedClient:
         on_poison: OnPoison | None = None,
         max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
         core: ClientCore | None = None,
+        security: Security = None,
     ) -> None:
-        self.core = ClientCore(parse_addresses(servers)) if core is None else core
+        self.core = ClientCore(parse_addresses(servers), ClientSecurity.of(security)) if core is None else core
         self.reactor = reactor
         self.on_poison = on_poison
         self.poison_batches = 0
@@ -143,9 +176,8 @@ class TwistedClient:
             return channel
         self._waiting.setdefault(address, []).append(channel)
         if len(self._waiting[address]) == 1:
-            endpoint = HostnameEndpoint(self.reactor, address.host, address.port, timeout=CONNECT_SECONDS)
-            connecting = connectProtocol(endpoint, _Channel(self, address))  # type: ignore[no-untyped-call]
-            self._connecting[address] = connecting
+            connecting = connect(self.reactor, address, _Channel(self, address), self.core.security, CONNECT_SECONDS)
+            self._connecting[address] = connecting.addCallback(_Channel.log_in)
             connecting.addBoth(self._connected, address)
         return channel
 

@@ -2,7 +2,8 @@
 
 import socket
 
-from broker.client.blocking import SPEAKS_HTTP, Client
+from broker.client.blocking import Client
+from broker.client.connection import SPEAKS_HTTP
 from broker.client.core import Address, Exchange
 from broker.client.errors import Unreachable
 from broker.wire.schema import name_of

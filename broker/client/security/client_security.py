@@ -60,6 +60,10 @@ class ClientSecurity:
         return f"ClientSecurity({self.settings!r})"
 
     @property
+    def is_tls(self) -> bool:
+        return self.settings.is_tls
+
+    @property
     def asks_login(self) -> bool:
         """Return True if each connection begins with a login."""
         return self.settings.asks_login

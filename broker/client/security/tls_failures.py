@@ -19,18 +19,24 @@ PLAIN = "set security.protocol=PLAINTEXT, or SASL_PLAINTEXT where it asks for a 
 
 
 def tls_failure(address: Address, error: OSError) -> NotAuthenticated | Unreachable:
-    """Return the client's error for one of `ssl`, in a handshake or later.
+    """Return the client's error for one of `ssl` after the handshake, when TLS 1.3 tells of a refused certificate.
 
-    It is NotAuthenticated for a failure that a retry meets again, and Unreachable for an end of the connection.
+    It is NotAuthenticated for a failure that a retry meets again.
     """
     reason = _reason(address, error)
     if reason is not None:
         return NotAuthenticated(str(address), reason)
-    if isinstance(error, (ssl.SSLEOFError, ConnectionError)):
-        return Unreachable(str(address), f"it ended the TLS handshake; if it does not speak TLS, {PLAIN}")
+    return Unreachable(str(address), str(error) or type(error).__name__)
+
+
+def handshake_failure(address: Address, error: OSError) -> NotAuthenticated | Unreachable:
+    """Return the client's error for one in the handshake; a connection that ends there may be of a plain port."""
     if isinstance(error, TimeoutError):
         return Unreachable(str(address), f"no TLS handshake in time; if it does not speak TLS, {PLAIN}")
-    return Unreachable(str(address), str(error) or type(error).__name__)
+    is_end = isinstance(error, (ssl.SSLEOFError, ConnectionError)) and not isinstance(error, ConnectionRefusedError)
+    if is_end:
+        return Unreachable(str(address), f"it ended the TLS handshake; if it does not speak TLS, {PLAIN}")
+    return tls_failure(address, error)
 
 
 def _reason(address: Address, error: OSError) -> str | None:

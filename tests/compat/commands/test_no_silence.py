@@ -74,7 +74,7 @@ class Port:
     "answer, said",
     [
         (b"", "(no answer within 4 s)"),
-        (b"\x15\x03\x01\x00\x02\x02\x46", "(it speaks TLS, which this client does not)"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "(it speaks TLS: set security.protocol=SSL"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "(it speaks HTTP, not Kafka's protocol)"),
         (b"-ERR unknown command\r\n", "it sent a frame of"),
     ],

@@ -7,7 +7,7 @@ import pytest
 from broker.client.address import Address
 from broker.client.errors import NotAuthenticated, Unreachable
 from broker.client.security.client_security import ClientSecurity
-from broker.client.security.tls_failures import tls_failure
+from broker.client.security.tls_failures import handshake_failure, tls_failure
 from broker.client.security.tls_stream import TlsStream
 from flakelog.testing.authority import Authority
 
@@ -137,5 +137,5 @@ def test_a_port_that_speaks_no_tls_is_named(answer):
 
 
 def test_a_connection_that_ends_in_the_handshake_may_be_tried_again():
-    error = tls_failure(ADDRESS, ssl.SSLEOFError())
+    error = handshake_failure(ADDRESS, ssl.SSLEOFError())
     assert isinstance(error, Unreachable) and "if it does not speak TLS, set security.protocol=PLAINTEXT" in str(error)

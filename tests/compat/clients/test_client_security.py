@@ -1,0 +1,192 @@
+"""Our own clients at listeners of TLS that ask who they are: each with its login, and with all that can be wrong.
+
+Sessions are short, so that clients renew their logins while they work.
+"""
+
+import asyncio
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from twisted.internet import reactor
+from twisted.internet.threads import blockingCallFromThread
+
+from broker.client.asyncio import AsyncClient
+from broker.client.blocking import Client
+from broker.client.errors import NotAuthenticated, Unreachable
+from broker.client.twisted import TwistedClient
+from flakelog.testing.authority import Authority
+from spout.reactor_thread import ensure_running
+from tests.compat.sasl_users import MECHANISMS, PASSWORD, USER, jaas, set_password, settings
+from tests.compat.served_data import batch_of
+from tests.compat.server_process import ServerProcess
+from tests.compat.tls_files import TlsFiles
+from tests.patience import SECONDS
+
+SESSION_MS = 3_000
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return TlsFiles(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def server(files, tmp_path_factory):
+    own = settings(files, connections_max_reauth_ms=SESSION_MS)
+    own["listeners"] += ",SSL://127.0.0.1:0"
+    with ServerProcess(tmp_path_factory.mktemp("data"), own) as server:
+        set_password(server.address)
+        with Client(server.address) as client:
+            client.create_topic("greetings", 1)
+            client.produce("greetings", 0, batch_of(b"hello"))
+        yield server
+
+
+@pytest.fixture
+def at(server):
+    """Return a function that gives the address of a listener, by a name that its certificate has."""
+    return lambda listener, host="localhost": f"{host}:{server.addresses[f'broker.{listener}'].rpartition(':')[2]}"
+
+
+@pytest.fixture
+def login(files):
+    """Return a function that gives the properties of a client."""
+
+    def properties(mechanism="SCRAM-SHA-512", **more):
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": jaas(USER, PASSWORD, mechanism),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(files.ca),
+        } | {name.replace("_", "."): value for name, value in more.items()}
+
+    return properties
+
+
+def by_blocking(servers, security, repeat_s=0.0):
+    """Read the topic, again and again for some time; return the values."""
+    with Client(servers, timeout_ms=SECONDS * 1_000, security=security) as client:
+        end = time.monotonic() + repeat_s
+        while True:
+            records, _ = client.fetch("greetings", 0, 0)
+            if time.monotonic() >= end:
+                return [record.value for record in records]
+
+
+def by_asyncio(servers, security, repeat_s=0.0):
+    async def read():
+        async with AsyncClient(servers, timeout_ms=SECONDS * 1_000, security=security) as client:
+            end = time.monotonic() + repeat_s
+            while True:
+                answers = await asyncio.gather(*(client.fetch("greetings", 0, 0) for _ in range(5)))
+                if time.monotonic() >= end:
+                    return [record.value for record in answers[-1][0]]
+
+    return asyncio.run(read())
+
+
+def by_twisted(servers, security, repeat_s=0.0):
+    ensure_running(reactor)
+    client = blockingCallFromThread(reactor, lambda: TwistedClient(servers, reactor, security=security))
+    try:
+        end = time.monotonic() + repeat_s
+        while True:
+            records, _ = blockingCallFromThread(reactor, client.fetch, "greetings", 0, 0)
+            if time.monotonic() >= end:
+                return [record.value for record in records]
+    finally:
+        blockingCallFromThread(reactor, client.close)
+
+
+FACES = by_blocking, by_asyncio, by_twisted
+each_face = pytest.mark.parametrize("face", FACES)
+
+
+def refusal(face, *arguments):
+    with pytest.raises((NotAuthenticated, Unreachable)) as error:
+        face(*arguments)
+    assert PASSWORD not in str(error.value)
+    return str(error.value)
+
+
+def test_a_client_renews_its_login_before_the_session_ends(server, at, login):
+    begin = server.mark()
+    with ThreadPoolExecutor() as pool:
+        reads = [pool.submit(face, at("SASL_SSL"), login(), 1.2 * SESSION_MS / 1_000) for face in FACES]
+        assert [read.result(SECONDS) for read in reads] == [[b"hello"]] * len(FACES)
+    assert "its session has expired" not in server.log_since(begin)
+
+
+@each_face
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_each_mechanism_logs_in(at, files, login, face, mechanism):
+    assert face(at("SASL_SSL"), login(mechanism)) == [b"hello"]
+    plain = {"security.protocol": "SASL_PLAINTEXT"} | {
+        name: value for name, value in login(mechanism).items() if name.startswith("sasl.")
+    }
+    assert face(at("SASL_PLAINTEXT"), plain) == [b"hello"]
+
+
+@each_face
+def test_a_wrong_password_is_not_tried_again(at, login, face):
+    wrong = login(sasl_jaas_config=jaas(USER, "wrong", "SCRAM-SHA-512"))
+    reason = refusal(face, at("SASL_SSL"), wrong)
+    assert "the broker refuses the login by SCRAM-SHA-512 ('Authentication failed" in reason
+    assert reason.endswith("check user and password in sasl.jaas.config")
+
+
+@each_face
+def test_a_certificate_of_another_name_is_refused(at, login, face):
+    host = "127.1"  # an address to the resolver, and a name to TLS
+    reason = refusal(face, at("SASL_SSL", host), login())
+    assert f"its certificate is not for the name {host}" in reason
+
+
+@each_face
+def test_a_certificate_of_an_unknown_authority_is_refused(at, login, face):
+    other = login(ssl_truststore_certificates=Authority().pem())
+    del other["ssl.truststore.location"]
+    assert "of an authority that this client does not know" in refusal(face, at("SASL_SSL"), other)
+
+
+@each_face
+def test_a_plain_port_at_a_client_of_tls_is_named(server, login, face):
+    assert "if it does not speak TLS, set security.protocol=PLAINTEXT" in refusal(face, server.address, login())
+
+
+@each_face
+def test_a_port_of_tls_at_a_plain_client_is_named(at, face):
+    assert "; if it speaks TLS, set security.protocol=SSL or SASL_SSL" in refusal(face, at("SSL"), None)
+
+
+@each_face
+def test_a_port_that_asks_for_a_login_is_named(at, files, face):
+    reason = refusal(face, at("SASL_PLAINTEXT"), None)
+    assert "; if it asks for a login, set security.protocol=SASL_PLAINTEXT and sasl.mechanism" in reason
+    tls = {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(files.ca)}
+    assert "set security.protocol=SASL_SSL and sasl.mechanism" in refusal(face, at("SASL_SSL"), tls)
+
+
+@each_face
+def test_a_port_that_asks_for_no_login_is_named(at, login, face):
+    assert "asks for no login: set security.protocol=PLAINTEXT, or SSL" in refusal(face, at("SSL"), login())
+
+
+def test_a_connection_ends_without_a_warning_of_the_server(server, at, login):
+    with Client(at("SASL_SSL"), security=login()) as client:
+        assert client.topics()
+        client.close()
+        assert client.topics()  # it connects again
+    assert "Traceback" not in server.log
+
+
+def test_versions_and_suites_are_the_users_choice(at, login):
+    chosen = login(ssl_enabled_protocols="TLSv1.2", ssl_cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")
+    with Client(at("SASL_SSL"), security=chosen) as client:
+        assert client.topics()
+        (connection,) = client._connections.values()
+        assert isinstance(connection.socket, ssl.SSLSocket)
+        assert connection.socket.cipher()[0] == "ECDHE-ECDSA-AES128-GCM-SHA256"
