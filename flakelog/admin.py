@@ -12,6 +12,7 @@ from broker.client.group_protocol import Partition
 from broker.client.offset_lookup import find_offsets
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest
 from broker.client.old_spellings import renamed
+from broker.client.security.client_security import Security
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from flakelog.operations import cluster, configs, groups, partitions, quotas, topics, transactions
 from flakelog.operations.cluster import Cluster, LogDir
@@ -30,13 +31,14 @@ class Admin:
         with Admin("127.0.0.1:9092") as admin:
             admin.create_topic("orders", 4, {"retention.ms": "86400000"})
 
-    A partition is a pair (topic, number). `timeout_ms` limits the wait for each answer. Methods raise
-    BrokerError with the broker's reason, and other ClientErrors; ValueError for an argument that cannot be sent.
+    A partition is a pair (topic, number). `timeout_ms` limits the wait for each answer. `security` has properties of
+    Kafka's clients, such as `security.protocol`. Methods raise BrokerError with the broker's reason, and other
+    ClientErrors; ValueError for an argument that cannot be sent.
     """
 
     @renamed(by_position=True, timeout="timeout_ms=, in milliseconds")
-    def __init__(self, servers: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        self._client = Client(servers, timeout_ms=timeout_ms)
+    def __init__(self, servers: str, *, timeout_ms: int = TIMEOUT_MS, security: Security = None) -> None:
+        self._client = Client(servers, timeout_ms=timeout_ms, security=security)
         self._core = self._client.core
 
     def __enter__(self) -> Self:

@@ -109,6 +109,7 @@ SHELLS = {
     "broker/client/mirror/waits.py",
     "broker/client/security/client_security.py",
     "broker/client/security/contexts.py",
+    "broker/client/security/librdkafka_settings.py",
     "broker/client/security/twisted_session.py",
     "broker/client/security/twisted_tls.py",
     "broker/client/socket_connection.py",

@@ -18,6 +18,7 @@ from broker.client.log_record import Record
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest, OffsetSpec
 from broker.client.old_spellings import RenamedAttribute
 from broker.client.records import OnPoison
+from broker.client.security.client_security import Security
 from broker.client.subscription import Topics, check_number, check_offset, subscription
 
 HOUSEKEEPING_SECONDS = 1.0  # the longest time between two checks of an iterator for rebalances and commits
@@ -51,10 +52,11 @@ class AsyncConsumer:
         on_lost: OnRebalance | None = None,
         on_poison: OnPoison | None = None,
         config: ConsumerConfig | None = None,
+        security: Security = None,
     ) -> None:
         config = config or ConsumerConfig()
         self._engine = ConsumerEngine(
-            servers, subscription(topics, partitions, group), group, start, config
+            servers, subscription(topics, partitions, group), group, start, config, security=security
         )
         self._on_poison = on_poison
         self._timeout_ms = timeout_ms

@@ -18,6 +18,7 @@ from broker.client.producer_arguments import check_brokers
 from broker.client.producer_figures import ProducerCounts, ProducerFigures
 from broker.client.producer_outcomes import Delivered
 from broker.client.producer_partitions import Partitioner
+from broker.client.security.client_security import Security
 
 if TYPE_CHECKING:
     from idgen.snowflake import Snowflake
@@ -48,6 +49,7 @@ class ProducerSettings(TypedDict, total=False):
     zookeeper: str | None
     directory: "str | PathLike[str] | None"
     snowflake: "Snowflake | None"
+    security: Security
 
 
 class AsyncProducer:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from ssl import SSLError
+from ssl import SSLEOFError, SSLError
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
@@ -127,7 +127,7 @@ class Channel(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._client.forget(self._address)
-        if isinstance(exc, SSLError):
+        if isinstance(exc, SSLError) and not isinstance(exc, SSLEOFError):
             self._fail_with(tls_failure(self._address, exc))
         else:
             reason = str(exc) if exc is not None else "it closed the connection"

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from ssl import SSLError
+from ssl import SSLEOFError, SSLError
 from typing import Self, TypeVar
 
 from broker.client.core import (
@@ -235,10 +235,11 @@ class Client:
             raise Unreachable(str(address), f"no answer within {waited:g} s") from error
         except (OSError, WireError) as error:
             reason, known = str(error) or type(error).__name__, self._connections.get(address)
-            if known is not None and isinstance(error, ConnectionError):
+            is_end = isinstance(error, (ConnectionError, SSLEOFError))
+            if known is not None and is_end:
                 reason = known.with_hint(reason, self.core.security)
             self._drop(address)
-            if isinstance(error, SSLError):
+            if isinstance(error, SSLError) and not is_end:
                 raise tls_failure(address, error) from error
             raise Unreachable(str(address), reason) from error
 

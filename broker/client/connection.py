@@ -49,12 +49,15 @@ class ClientConnection:
         """Return why the connection has ended, with what its listener may have wanted in place of the first requests.
 
         A listener of TLS ends a plain connection at its first bytes, and one that asks for a login after ApiVersions.
+        In TLS 1.3 one that asks for a certificate ends the connection after the handshake.
         """
         answered = self._next_id - 1 - self.waiting
         if not self.waiting or answered > 1:
             return reason
         if security is None and not answered:
             return f"{reason}; if it speaks TLS, set security.protocol=SSL or SASL_SSL"
+        if security is not None and not answered and not security.settings.has_own_certificate and security.is_tls:
+            return f"{reason}; if it asks for a certificate of this client, set ssl.keystore.location"
         if answered and (security is None or not security.asks_login):
             protocol = SASL_SSL if security is not None else SASL_PLAINTEXT
             return f"{reason}; if it asks for a login, set security.protocol={protocol} and sasl.mechanism"

@@ -27,6 +27,7 @@ from broker.client.log_record import Record
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest, OffsetSpec
 from broker.client.old_spellings import RenamedAttribute
 from broker.client.records import OnPoison
+from broker.client.security.client_security import Security
 from broker.client.subscription import Topics, check_number, check_offset, subscription
 
 P = ParamSpec("P")
@@ -56,6 +57,8 @@ class Consumer:
     records handed out last are not committed, and come again. The same holds if a program ends without a `close`.
     After a crash, all records since the last commit come again.
 
+    **Security.** `security` has properties of Kafka's clients, such as `security.protocol` and `sasl.jaas.config`.
+
     **Waits.** The iterator ends after `timeout_ms` without a record, also while the group shares out its partitions.
     By default it waits for ever. One thread at a time may wait for a record. Any thread, or a signal handler, may call
     `close`: then the iterator ends. The program has to ask for a record every `max.poll.interval.ms`, or the group
@@ -84,10 +87,11 @@ class Consumer:
         on_lost: OnRebalance | None = None,
         on_poison: OnPoison | None = None,
         config: ConsumerConfig | None = None,
+        security: Security = None,
     ) -> None:
         config = config or ConsumerConfig()
         self._engine = ConsumerEngine(
-            servers, subscription(topics, partitions, group), group, start, config
+            servers, subscription(topics, partitions, group), group, start, config, security=security
         )
         self._on_poison = on_poison
         self._timeout_ms = timeout_ms

@@ -35,6 +35,7 @@ from broker.client.group_thread import CLOSE_SECONDS, GroupThread
 from broker.client.offset_lookup import find_offsets
 from broker.client.offset_spec import OffsetSpec, check_start
 from broker.client.records import PoisonBatch
+from broker.client.security.client_security import Security
 from broker.client.subscription import Subscription, check_pair, named
 from broker.client.timed_wait import wait_for_event
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
@@ -73,6 +74,7 @@ class ConsumerEngine:
         start: OffsetSpec,
         config: ConsumerConfig,
         core: ConsumerCore | None = None,
+        security: Security = None,
     ) -> None:
         if not isinstance(cast(object, config), ConsumerConfig):
             raise TypeError(f"config={config!r}: give a ConsumerConfig(...)")
@@ -82,7 +84,7 @@ class ConsumerEngine:
         self._servers = servers
         self._subscribed = subscribed
         self._start = check_start(start)
-        self._client = AsyncClient(servers)
+        self._client = AsyncClient(servers, security=security)
         self.offsets = ConsumerOffsets(self._client, group, self.core)
         self._fetches = AsyncFetches(self._client, config, self.core.figures, self._answered)
         self._thread: GroupThread | None = None
@@ -165,7 +167,9 @@ class ConsumerEngine:
                 loop.call_soon_threadsafe(self._wake.set)
 
         names = self._subscribed.topics_of(topics)
-        self._thread = self.offsets.thread = GroupThread(self._servers, self.group, names, self.config, notify)
+        self._thread = self.offsets.thread = GroupThread(
+            self._servers, self.group, names, self.config, notify, self._client.core.security
+        )
         self._thread.start()
 
     async def _topics(self) -> list[TopicInfo]:

@@ -16,6 +16,7 @@ from broker.client.group import Event, GroupMember
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import GroupIdentity
+from broker.client.security.client_security import ClientSecurity
 
 CLOSE_SECONDS = 5.0  # longest wait for the answer to LeaveGroup; then the session expires instead
 
@@ -34,8 +35,9 @@ class GroupThread:
         topics: Iterable[str],
         config: GroupMemberConfig,
         notify: Callable[[], None],
+        security: ClientSecurity | None = None,
     ) -> None:
-        self._client = Client(servers, timeout_ms=config.request_timeout_ms)
+        self._client = Client(servers, timeout_ms=config.request_timeout_ms, security=security)
         self._member = GroupMember(self._client.core, group_id, topics, config, _now_ms())
         self._notify = notify
         self._changed = Condition()

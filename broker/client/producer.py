@@ -29,11 +29,13 @@ from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Headers, group_metadata, headers_of
 from broker.client.old_spellings import renamed
 from broker.client.producer_arguments import ALL, brokers_of, check_place, librdkafka_settings, stamper
-from broker.client.producer_figures import STATISTICS_MS, ProducerFigures
+from broker.client.producer_figures import ProducerFigures
 from broker.client.producer_hook import EventHandler, ProducerHook, steps_of
 from broker.client.producer_outcomes import Callback, Delivered, Outcomes, Report
 from broker.client.producer_partitions import ANY_PARTITION, Partitioner, TopicPartitions
 from broker.client.producer_queue import POLL_SECONDS, ProducerQueue
+from broker.client.security.client_security import ClientSecurity, Security
+from broker.client.security.librdkafka_settings import librdkafka_security
 
 if TYPE_CHECKING:
     from broker.client.group_requests import GroupIdentity
@@ -99,6 +101,8 @@ class Producer:
     or a `with` block of `transaction`. Their calls raise TryAgain (repeat the call), MustAbort (call `abort`) or
     ProducerFenced (another producer uses the transactional id).
 
+    **Security.** `security` has properties of Kafka's clients, such as `security.protocol` and `sasl.jaas.config`.
+
     **The end.** Close a producer, best by `with`. If a program ends without that, a warning counts the messages that
     may be lost. A producer belongs to the process that made it; make one after a fork.
 
@@ -132,6 +136,7 @@ class Producer:
         snowflake: "Snowflake | None" = None,
         hook: ProducerHook | None = None,
         event_handler: EventHandler | None = None,
+        security: Security = None,
     ) -> None:
         self._encoder = encoder
         self._key_encoder = key_encoder
@@ -144,17 +149,16 @@ class Producer:
         self._is_closed = False
         with ExitStack() as owned:
             times_ms = timeout_ms, transaction_timeout_ms
-            brokers = brokers_of(servers, registry, owned)
+            brokers = brokers_of(servers, registry, owned, protection := ClientSecurity.of(security))
             self._outcomes = outcomes = Outcomes(_now(), brokers.name, timeout_ms)
             self._number = outcomes.number
             self._settle: Report = outcomes.settler(self)
             self._reporting: tuple[Callback | None, Report] = None, self._settle
-            settings = librdkafka_settings(brokers.bootstrap, acks, compression, transactional_id, times_ms) | {
+            settings = librdkafka_settings(brokers.bootstrap, acks, compression, transactional_id, times_ms)
+            settings |= librdkafka_security(protection) | outcomes.callbacks | {
                 "linger.ms": queue_time_ms,
                 "batch.num.messages": batch_size,
                 "queue.buffering.max.messages": queue_size,
-                "statistics.interval.ms": STATISTICS_MS,
-                "stats_cb": outcomes.statistics,
             }
             self._producer = _librdkafka(settings)
             stamping = stamper(ids, snowflake, {"zookeeper": zookeeper, "directory": directory}, owned)

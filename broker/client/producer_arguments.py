@@ -4,6 +4,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.client.address import parse_addresses
+from broker.client.security.client_security import ClientSecurity
+from broker.client.security.settings import PLAINTEXT
 
 if TYPE_CHECKING:
     from broker.client.registry.bootstrap import RegistryBootstrap
@@ -31,15 +33,20 @@ def check_brokers(servers: object, registry: object) -> None:
         _check_servers(servers)
 
 
-def brokers_of(servers: str | None, registry: str | None, owned: ExitStack) -> Brokers:
+def brokers_of(
+    servers: str | None, registry: str | None, owned: ExitStack, security: ClientSecurity | None = None
+) -> Brokers:
     """Return where the brokers are found. `owned` closes the session with a registry."""
     check_brokers(servers, registry)
     if servers is not None:
         return Brokers(servers, servers)
     assert registry is not None
+    if security is not None and security.is_tls and security.settings.checks_name:
+        wanted = "a producer reaches a registry's brokers through a port that no certificate names: give servers="
+        raise ValueError(f"registry={registry!r}: {wanted}")
     from broker.client.registry.bootstrap import RegistryBootstrap  # imports kazoo
 
-    bootstrap = RegistryBootstrap(registry)
+    bootstrap = RegistryBootstrap(registry, PLAINTEXT if security is None else security.settings.protocol)
     owned.callback(bootstrap.close)
     return Brokers(str(bootstrap.address), f"the brokers in ZooKeeper at {registry}", bootstrap)
 

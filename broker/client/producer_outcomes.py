@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError
 
 from broker.client.errors import ClientError, ProduceError
-from broker.client.producer_figures import ProducerCounts, ProducerFigures
+from broker.client.producer_figures import STATISTICS_MS, ProducerCounts, ProducerFigures
 
 COUNTED_AT_ONCE = 256  # messages; taking the lock for each one would make `send` a tenth slower
 
@@ -88,12 +88,23 @@ class Outcomes:
         self.dropped = "its transaction was aborted"  # why messages in the queue are dropped
         self.raised: list[BaseException] = []  # by callbacks
         self._late = f"not acknowledged within {timeout_ms} ms: the partition is offline, or no answer from {servers}"
+        self._trouble = ""
+        """Why brokers refuse the connections of librdkafka, as it said last."""
         self._lock = Lock()
         self._counts = ProducerCounts(begun_s)
         self._acknowledged: list[Any] = []  # messages that are not counted yet
         self._withdrawn = 0  # numbers without a message
         self._failures = 0
         self._first_failure: ProduceError | None = None
+
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        """The settings of librdkafka by which it tells of what concerns no message."""
+        return {
+            "statistics.interval.ms": STATISTICS_MS,
+            "stats_cb": self._counts.statistics,
+            "error_cb": self._troubled,
+        }
 
     def withdraw(self) -> None:
         """Take back the number of a message that was not queued."""
@@ -179,9 +190,10 @@ class Outcomes:
         """Messages without an outcome."""
         return self._count().queued
 
-    def statistics(self, text: str) -> None:
-        """Take librdkafka's statistics."""
-        self._counts.statistics(text)
+    def _troubled(self, error: Any) -> None:
+        """Take an error of librdkafka that concerns no message. It retries for ever, also with a wrong password."""
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            self._trouble = f" ({error.str()})"
 
     def figures(self, now_s: float) -> ProducerFigures:
         """Return the figures until now."""
@@ -205,7 +217,7 @@ class Outcomes:
         if error.code() == KafkaError._MSG_TIMED_OUT:
             partition = message.partition()  # None if librdkafka has not chosen one
             name = message.topic() if partition is None else f"{message.topic()}-{partition}"
-            return ProduceError(f"{name}: {self._late}")
+            return ProduceError(f"{name}: {self._late}{self._trouble}")
         return ProduceError(f"{message.topic()}: {error.str()}")
 
     def _count(self) -> ProducerCounts:

@@ -12,6 +12,7 @@ from broker.client.connector.stream_feed import ASKED_TWICE, Decoder, StreamFeed
 from broker.client.connector.topic_filter import TopicFilter
 from broker.client.errors import ClientError
 from broker.client.log_record import Record
+from broker.client.security.client_security import Security
 
 
 class AsyncMessageStream:
@@ -84,9 +85,15 @@ class AsyncConsumerConnector:
     """
 
     def __init__(
-        self, zookeeper: str, group: str, servers: str | None = None, *, config: ConnectorConfig | None = None
+        self,
+        zookeeper: str,
+        group: str,
+        servers: str | None = None,
+        *,
+        config: ConnectorConfig | None = None,
+        security: Security = None,
     ) -> None:
-        self._thread = ConnectorThread(zookeeper, group, servers, config)
+        self._thread = ConnectorThread(zookeeper, group, servers, config, security)
 
     @property
     def name(self) -> str:

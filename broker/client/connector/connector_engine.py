@@ -37,6 +37,8 @@ from broker.client.errors import BrokerError, ClientError, CommitFailed, GroupRe
 from broker.client.offset_lookup import find_offsets
 from broker.client.registry.living_brokers import LivingBrokers
 from broker.client.registry.nodes import StreamId
+from broker.client.security.client_security import ClientSecurity
+from broker.client.security.settings import PLAINTEXT
 from broker.client.timed_wait import wait_for_event
 from broker.cluster.documents import TopicPartition
 from broker.cluster.procedure import Outcome
@@ -67,6 +69,7 @@ class ConnectorEngine:
         wanted: TopicStreams,
         config: ConnectorConfig,
         loop: asyncio.AbstractEventLoop,
+        security: ClientSecurity | None = None,
     ) -> None:
         self.feeds: dict[tuple[str | None, int], StreamFeed] = {}
         """By topic and number; those of a filter have no topic."""
@@ -78,6 +81,7 @@ class ConnectorEngine:
         self._group = group
         self._wanted = wanted
         self._config = config
+        self._security = security
         self._loop = loop
         self._wake = asyncio.Event()
         self._consumer = RegistryConsumer(group, consumer, wanted, config, sees_topics=servers is not None)
@@ -88,7 +92,7 @@ class ConnectorEngine:
                 feed = StreamFeed(self.changed, lock, self._consumer, config, self.call, self._wake.set)
                 self.feeds[topic, number] = feed
         self._readers: dict[TopicPartition, StreamFeed] = {}
-        self._brokers = LivingBrokers()
+        self._brokers = LivingBrokers(PLAINTEXT if security is None else security.settings.protocol)
         self._commits: list[_Commit] = []
         self._operations: set[asyncio.Task[None]] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -132,6 +136,7 @@ class ConnectorEngine:
             self._servers or [],
             timeout_ms=self._config.socket_timeout_ms + self._config.fetch_max_wait_ms,
             client_id=self._config.client_id or self._group,
+            security=self._security,
         )
         for feed in self.feeds.values():
             feed.open(self._client)

@@ -23,6 +23,7 @@ from broker.client.connector.stream_feed import StreamFeed
 from broker.client.connector.topic_filter import TopicFilter, TopicStreams
 from broker.client.errors import ClientError
 from broker.client.registry.nodes import ConsumerId, group_path
+from broker.client.security.client_security import ClientSecurity, Security
 from coordination.access import Access, an_ensemble
 from coordination.port import CoordinatorUnavailable
 from coordination.zookeeper import ZooKeeperCoordinator
@@ -35,7 +36,14 @@ CLOSED = "the connector was shut down"
 class ConnectorThread:
     """The thread of one connector, and its session. Raise ValueError for arguments that cannot work."""
 
-    def __init__(self, zookeeper: str, group: str, servers: str | None, config: ConnectorConfig | None) -> None:
+    def __init__(
+        self,
+        zookeeper: str,
+        group: str,
+        servers: str | None,
+        config: ConnectorConfig | None,
+        security: Security = None,
+    ) -> None:
         config = ConnectorConfig() if config is None else config
         if not isinstance(cast(object, config), ConnectorConfig):
             raise TypeError(f"config={config!r}: give a ConnectorConfig(...)")
@@ -51,6 +59,7 @@ class ConnectorThread:
         self._zookeeper = zookeeper
         self._group = group
         self._servers = servers
+        self._security = ClientSecurity.of(security)
         self._process = os.getpid()
         self.is_child = False
         """True in a process that was forked after the connector was made."""
@@ -92,7 +101,14 @@ class ConnectorThread:
             assert self._coordinator is not None, "`open` comes first"
             self._loop = asyncio.new_event_loop()
             self._engine = ConnectorEngine(
-                self._coordinator, self._servers, self._group, self.name, wanted, self.config, self._loop
+                self._coordinator,
+                self._servers,
+                self._group,
+                self.name,
+                wanted,
+                self.config,
+                self._loop,
+                self._security,
             )
             self._thread.start()
             return self._engine

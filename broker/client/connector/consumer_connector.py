@@ -10,6 +10,7 @@ from broker.client.connector.connector_thread import ConnectorThread
 from broker.client.connector.stream_feed import Decoder, StreamFeed, decoded
 from broker.client.connector.topic_filter import TopicFilter
 from broker.client.log_record import Record
+from broker.client.security.client_security import Security
 
 
 class MessageStream:
@@ -50,6 +51,9 @@ class ConsumerConnector:
     have the layout of Kafka 0.8, below /consumers. The brokers keep nothing of it, so they may be of any kind. They are
     those that ZooKeeper names, or `servers`. A group may have consumers of both kinds.
 
+    **Security.** `security` has properties of Kafka's clients. From ZooKeeper come the brokers' listeners of its
+    `security.protocol`.
+
     **Streams.** `streams` begins to consume. Each stream reads some of the partitions, and may have a thread of its
     own. Partitions that are added, and topics that begin to match a TopicFilter, join by themselves. A full queue of a
     stream stops its fetches, and no other's.
@@ -71,9 +75,15 @@ class ConsumerConnector:
     """
 
     def __init__(
-        self, zookeeper: str, group: str, servers: str | None = None, *, config: ConnectorConfig | None = None
+        self,
+        zookeeper: str,
+        group: str,
+        servers: str | None = None,
+        *,
+        config: ConnectorConfig | None = None,
+        security: Security = None,
     ) -> None:
-        self._thread = ConnectorThread(zookeeper, group, servers, config)
+        self._thread = ConnectorThread(zookeeper, group, servers, config, security)
         self._thread.open()
 
     @property

@@ -14,6 +14,7 @@ from broker.client.connector.stream_feed import ASKED_TWICE, Decoder, StreamFeed
 from broker.client.connector.topic_filter import TopicFilter
 from broker.client.errors import ClientError
 from broker.client.log_record import Record
+from broker.client.security.client_security import Security
 
 
 class TwistedMessageStream:
@@ -97,8 +98,9 @@ class TwistedConsumerConnector:
         *,
         reactor: Any,
         config: ConnectorConfig | None = None,
+        security: Security = None,
     ) -> None:
-        self._thread = ConnectorThread(zookeeper, group, servers, config)
+        self._thread = ConnectorThread(zookeeper, group, servers, config, security)
         self._reactor = reactor
 
     @property

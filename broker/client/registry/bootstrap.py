@@ -19,7 +19,7 @@ from threading import Thread
 from broker.client.address import Address
 from broker.client.errors import ClientError
 from broker.client.known_nodes import KnownNodes
-from broker.client.registry.living_brokers import LivingBrokers
+from broker.client.registry.living_brokers import PLAINTEXT, LivingBrokers
 from broker.client.timed_wait import wait_for_event
 from coordination.access import an_ensemble
 from coordination.asyncio import carry_out, executor
@@ -38,16 +38,17 @@ _log = logging.getLogger(__name__)
 class RegistryBootstrap:
     """A port of this process that leads to a broker of the registry "zk1:2181,zk2:2181/chroot".
 
-    The constructor waits for ZooKeeper, but not for a broker. Raise ValueError for a text that names no ensemble, and
-    ClientError if no ZooKeeper answers. While ZooKeeper is away, the port leads to the brokers that were known last.
+    It leads to the brokers' first listeners of the `protocol`. The constructor waits for ZooKeeper, but not for a
+    broker. Raise ValueError for a text that names no ensemble, and ClientError if no ZooKeeper answers. While ZooKeeper
+    is away, the port leads to the brokers that were known last.
     """
 
-    def __init__(self, registry: str) -> None:
+    def __init__(self, registry: str, protocol: str = PLAINTEXT) -> None:
         if not isinstance(registry, str) or (an_ensemble(registry) is not None):
             raise ValueError(f"registry={registry!r}: give the hosts of a ZooKeeper, as host:port,host:port/chroot")
         self.registry = registry
         self._process = os.getpid()
-        self._brokers = LivingBrokers()
+        self._brokers = LivingBrokers(protocol)
         self._nodes = KnownNodes([])
         try:
             self._coordinator = ZooKeeperCoordinator(registry, connect_timeout_ms=CONNECT_TIMEOUT_MS)

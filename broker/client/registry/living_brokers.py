@@ -29,9 +29,13 @@ PLAINTEXT = "PLAINTEXT"
 
 
 class LivingBrokers:
-    """The addresses of the brokers that live, by broker id. `problem` says why the last read is incomplete."""
+    """The addresses of the brokers that live, by broker id: their first listeners of the `protocol`.
 
-    def __init__(self) -> None:
+    `problem` says why the last read is incomplete.
+    """
+
+    def __init__(self, protocol: str = PLAINTEXT) -> None:
+        self._protocol = protocol
         self.addresses: dict[int, Address] = {}
         self.problem: str | None = None
         self._due_ms: int | None = 0
@@ -66,7 +70,7 @@ class LivingBrokers:
                 continue
             try:
                 node: Node = yield Get(f"{BROKER_IDS}/{name}", watch=True)
-                addresses[int(name)] = _address(int(name), node.data)
+                addresses[int(name)] = _address(int(name), node.data, self._protocol)
             except NoNode:  # it has gone since
                 continue
             except (DamagedDocument, ValueError) as error:
@@ -84,10 +88,10 @@ class LivingBrokers:
         self._due_ms = now_ms + RETRY_MS
 
 
-def _address(broker_id: int, data: bytes) -> Address:
-    """Return the first plaintext listener of a broker, as early Kafka's clients did. Raise ValueError without one."""
+def _address(broker_id: int, data: bytes, protocol: str) -> Address:
+    """Return a broker's first listener of a protocol, as early Kafka's clients did. Raise ValueError without one."""
     registration = Registration.decode(broker_path(broker_id), data)
-    plaintext = next((end for end in registration.endpoints if end.protocol == PLAINTEXT), None)
-    if plaintext is None:
-        raise ValueError(f"broker {broker_id} has no listener with the protocol {PLAINTEXT}")
-    return Address(plaintext.host, plaintext.port)
+    listener = next((end for end in registration.endpoints if end.protocol == protocol), None)
+    if listener is None:
+        raise ValueError(f"broker {broker_id} has no listener with the protocol {protocol}")
+    return Address(listener.host, listener.port)

@@ -91,22 +91,23 @@ class ClientSecurity:
         if mechanism == PLAIN:
             return PlainClient(credentials.user, credentials.password)
         if mechanism == OAUTHBEARER:
-            return OauthClient(self._token(address))
+            try:
+                return OauthClient(self.token())
+            except Exception as error:  # a function of the user's
+                raise NotAuthenticated(str(address), f"no token of OAUTHBEARER: {error}") from error
         return ScramClient(mechanism, credentials.user, credentials.password, secrets.token_urlsafe(18))
 
-    def _token(self, address: Address) -> str:
+    def token(self) -> str:
+        """Return the token of OAUTHBEARER for a login now. Raise what its function or file raises, and ValueError."""
         credentials = self.settings.credentials
         token = credentials.token
-        try:
-            if self.token_function is not None:
-                token, _ = self.token_function("")
-            elif credentials.token_file is not None:
-                with open(credentials.token_file) as file:
-                    token = file.read().strip()
-        except Exception as error:  # a function of the user's
-            raise NotAuthenticated(str(address), f"no token of OAUTHBEARER: {error}") from error
+        if self.token_function is not None:
+            token, _ = self.token_function("")
+        elif credentials.token_file is not None:
+            with open(credentials.token_file) as file:
+                token = file.read().strip()
         if token is None or not is_token(token):
-            raise NotAuthenticated(str(address), "the token of OAUTHBEARER is no bearer token: see RFC 6750")
+            raise ValueError("it is no bearer token (RFC 6750)")
         return token
 
     def _refresh(self) -> None:

@@ -83,7 +83,11 @@ class TlsProtocol(Protocol):
     # --- the transport inside ------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        self._stream.send(data)
+        try:
+            self._stream.send(data)
+        except ssl.SSLError as error:  # the peer has ended TLS; `connectionLost` follows
+            self._failure = self._failure or tls_failure(self._address, error)
+            return
         self._flush()
 
     def loseConnection(self) -> None:

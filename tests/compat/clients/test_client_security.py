@@ -14,8 +14,9 @@ from twisted.internet.threads import blockingCallFromThread
 
 from broker.client.asyncio import AsyncClient
 from broker.client.blocking import Client
-from broker.client.errors import NotAuthenticated, Unreachable
+from broker.client.errors import NotAuthenticated, ProduceError, Unreachable
 from broker.client.twisted import TwistedClient
+from flakelog import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer
 from flakelog.testing.authority import Authority
 from spout.reactor_thread import ensure_running
 from tests.compat.sasl_users import MECHANISMS, PASSWORD, USER, jaas, set_password, settings
@@ -35,11 +36,19 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(files, tmp_path_factory):
     own = settings(files, connections_max_reauth_ms=SESSION_MS)
-    own["listeners"] += ",SSL://127.0.0.1:0"
+    own["listeners"] += ",SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0"
+    names = *("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL"), "MUTUAL"
+    own |= {
+        "listener.security.protocol.map": ",".join(f"{name}:{'SSL' if name == 'MUTUAL' else name}" for name in names),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.mutual.ssl.truststore.type": "PEM",
+        "listener.name.mutual.ssl.truststore.location": files.ca,
+    }
     with ServerProcess(tmp_path_factory.mktemp("data"), own) as server:
         set_password(server.address)
         with Client(server.address) as client:
             client.create_topic("greetings", 1)
+            client.create_topic("written", 1)
             client.produce("greetings", 0, batch_of(b"hello"))
         yield server
 
@@ -190,3 +199,79 @@ def test_versions_and_suites_are_the_users_choice(at, login):
         (connection,) = client._connections.values()
         assert isinstance(connection.socket, ssl.SSLSocket)
         assert connection.socket.cipher()[0] == "ECDHE-ECDSA-AES128-GCM-SHA256"
+
+
+@each_face
+def test_a_client_shows_its_certificate_where_that_is_required(at, files, face):
+    tls = {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(files.ca)}
+    own = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(files.ada)}
+    assert face(at("MUTUAL"), tls | own) == [b"hello"]
+    assert "it asks for a certificate of this client" in refusal(face, at("MUTUAL"), tls)
+
+
+# --- the faces above the clients ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_messages_go_from_a_producer_to_the_consumer_of_a_group(at, login, mechanism):
+    servers, security, topic = at("SASL_SSL"), login(mechanism), f"sent-{mechanism}"
+    with Admin(servers, security=security) as admin:
+        admin.create_topic(topic, 1)
+    with Producer(servers, security=security) as producer:
+        producer.send_and_wait(topic, "hello")
+    with Consumer(servers, topic, group=topic, timeout_ms=SECONDS * 1_000, security=security) as consumer:
+        assert next(consumer).value == b"hello"
+
+
+def test_the_twins_under_asyncio_take_security_too(at, login):
+    servers, security = at("SASL_SSL"), login()
+
+    async def trip():
+        async with AsyncProducer(servers, security=security) as producer:
+            await producer.send_and_wait("twins", "hello")
+        async with AsyncConsumer(servers, "twins", group="twins", security=security) as consumer:
+            return (await anext(consumer)).value
+
+    with Admin(servers, security=security) as admin:
+        admin.create_topic("twins", 1)
+    assert asyncio.run(trip()) == b"hello"
+
+
+def test_a_consumer_with_a_wrong_password_says_so_at_its_first_record(at, login):
+    wrong = login(sasl_jaas_config=jaas(USER, "wrong", "SCRAM-SHA-512"))
+    with Consumer(at("SASL_SSL"), "greetings", group="wrong", security=wrong) as consumer:
+        with pytest.raises(NotAuthenticated, match="check user and password"):
+            next(consumer)
+
+
+def test_a_producer_with_a_wrong_password_says_so_when_its_messages_fail(at, login):
+    wrong = login(sasl_jaas_config=jaas(USER, "wrong", "SCRAM-SHA-512"))
+    producer = Producer(at("SASL_SSL"), timeout_ms=500, security=wrong)
+    with pytest.raises(ProduceError, match="not acknowledged within 500 ms.*Authentication failed"):
+        producer.send_and_wait("greetings", "hello")
+    producer.close()
+
+
+def test_a_producer_checks_the_certificate(at, login):
+    other = login(ssl_truststore_certificates=Authority().pem())
+    del other["ssl.truststore.location"]
+    for servers, security in ((at("SASL_SSL"), other), (at("SASL_SSL", "127.1"), login())):
+        producer = Producer(servers, timeout_ms=500, security=security)
+        with pytest.raises(ProduceError, match="certificate verify failed"):
+            producer.send_and_wait("greetings", "hello")
+        producer.close()
+
+
+def test_a_producer_shows_its_certificate(at, files, tmp_path):
+    store = files.authority.issue("bob").write_pkcs12(tmp_path / "bob.p12", "secret")
+    tls = {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(files.ca)}
+    own = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(store), "ssl.keystore.password": "secret"}
+    with Producer(at("MUTUAL"), security=tls | own) as producer:
+        assert producer.send_and_wait("written", "hello", partition=0)
+
+
+def test_settings_that_librdkafka_does_not_have_are_refused(at, login):
+    with pytest.raises(ValueError, match="librdkafka cannot choose the versions of TLS"):
+        Producer(at("SASL_SSL"), security=login(ssl_enabled_protocols="TLSv1.3"))
+    with pytest.raises(ValueError, match="a port that no certificate names"):
+        Producer(registry="127.0.0.1:1", security=login())
