@@ -3,6 +3,7 @@
     FlakelogError
       ClientError                 of Client, Producer, Consumer and Admin
         Unreachable               no broker answers
+        NotAuthenticated          TLS or a login failed, and a retry would meet the same
         BrokerError               a broker refused a request; `code` is an `ErrorCode`
         BadAnswer, Unsupported    the broker speaks another protocol or lacks a version
         MissingId, TopicRecreated
@@ -42,6 +43,7 @@ from broker.client.errors import (
     InvalidTopics,
     MissingId,
     MustAbort,
+    NotAuthenticated,
     ProduceError,
     ProducerFenced,
     QueueFull,
@@ -132,6 +134,7 @@ __all__ = [
     "MissingId",
     "MustAbort",
     "NoWorkerNumber",
+    "NotAuthenticated",
     "OptionError",
     "ProduceError",
     "ProducerFenced",

@@ -9,8 +9,7 @@ here has is looked up in broker.settings.kafka_settings: it is another name for 
 reason, or refused with an alternative.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +24,7 @@ from broker.settings.transaction_config import TransactionConfig
 from flakelog.config import ServerConfig
 from flakelog.listeners import parse_listeners
 from idgen.config import IdgenConfig
+from idgen.properties import parse_properties
 from idgen.settings import InvalidSetting, Setting, from_properties, parse_setting, settings_of
 from partition_manager.config import SpoutConfig
 from spout.config import TopologyConfig
@@ -127,38 +127,8 @@ def variable_of(name: str) -> str:
 
 
 def read_properties(text: str, where: str) -> list[Given]:
-    """Parse Java properties, as java.util.Properties does; raise InvalidSetting.
-
-    A line is name=value (or ":", or a space). Comments begin with # or !, and a \\ joins lines or escapes the next
-    character. If a name is given twice, the last value counts.
-    """
-    properties: dict[str, Given] = {}
-    for number, line in _logical_lines(text):
-        match = re.fullmatch(r"([^\s=:]+)(?:\s*[=:]\s*|\s+)(.*)", line, re.DOTALL)
-        if match is None:
-            raise InvalidSetting(f"{where}, line {number}", line, "must be name=value")
-        properties[match[1]] = Given(match[1], _unescape(match[2]), f"{where}:{number}")
-    return list(properties.values())
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (number of its first line, logical line with its continuation lines)."""
-    lines = iter(enumerate(text.splitlines(), 1))
-    for number, line in lines:
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
-        while _continues(line):
-            line = line[:-1] + next(lines, (0, ""))[1].strip()
-        yield number, line
-
-
-def _continues(line: str) -> bool:
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", lambda m: chr(int(m[1][1:], 16)) if len(m[1]) > 1 else m[1], text)
+    """Parse Java properties; raise InvalidSetting."""
+    return [Given(name, value, f"{where}:{line}") for name, value, line in parse_properties(text, where)]
 
 
 def read_assignments(assignments: Iterable[str]) -> list[Given]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.command_config import given_security
 from flakelog.commands.completion import GroupType, TopicType
 from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, fail
 from flakelog.commands.id import SERVER
@@ -124,7 +125,7 @@ def produce(
         _existing(client, topic)
         producer = Producer(
             servers, acks=acks, compression=compression, batch_size=batch_messages, queue_time_ms=linger_ms,
-            timeout_ms=timeout_ms, enqueue_timeout_ms=0,
+            timeout_ms=timeout_ms, enqueue_timeout_ms=0, security=client.core.security,
         )  # fmt: skip
         with producer:
             run = ProduceRun(producer, topic, Limit(count, seconds), _teller("messages"))
@@ -147,7 +148,7 @@ def _letters(number: int) -> bytes:
 def _refuse(servers: str, reason: str) -> None:
     from flakelog.operations.cluster import why_not_acknowledged
 
-    why, is_unreachable = why_not_acknowledged(servers)
+    why, is_unreachable = why_not_acknowledged(servers, given_security())
     if is_unreachable:
         raise NobodyAnswers(f"{reason}; {why}")
     fail(reason)
@@ -200,7 +201,8 @@ def consume(
         partitions = [(topic, number) for number in range(_existing(client, topic).partitions)]
         ends = client.run(client.core.list_offsets(partitions, LATEST)) if count is None else None
         spec, config = parse_offset_spec(start), ConsumerConfig(auto_commit_interval_ms=None)
-        with closing(Consumer(servers, [topic], group=group, start=spec, config=config)) as consumer:
+        security = client.core.security
+        with closing(Consumer(servers, [topic], group=group, start=spec, config=config, security=security)) as consumer:
             run = ConsumeRun(consumer, Limit(count), ends, _teller("messages"))
             with _shown(run.figures, "messages", as_json, lambda: _first_message(run.first_s), topic=topic):
                 done = run.run(answer_seconds())

@@ -7,16 +7,18 @@ from broker.client.connection import SPEAKS_HTTP
 from broker.client.core import Address, Exchange
 from broker.client.errors import Unreachable
 from broker.wire.schema import name_of
+from flakelog.commands.command_config import given_security
 from flakelog.commands.waiting import Patience, answer_seconds, contact_seconds
 
 HTTP_SECONDS = 0.6  # the rest of 5 s of silence, after CONTACT_SECONDS; HTTP servers answer at once
 
 
 class CommandClient(Client):
-    """A client with the command's --timeout."""
+    """A client with the command's --timeout and --command-config."""
 
     def __init__(self, servers: str) -> None:
-        super().__init__(servers, timeout_ms=_ms(answer_seconds()), connect_timeout_ms=_ms(contact_seconds()))
+        answer_ms, contact_ms = _ms(answer_seconds()), _ms(contact_seconds())
+        super().__init__(servers, timeout_ms=answer_ms, connect_timeout_ms=contact_ms, security=given_security())
         self._patience = Patience()
 
     def send(self, exchange: Exchange) -> None:

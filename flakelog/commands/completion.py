@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from flakelog.commands.arguments import Name, TopicName
+from flakelog.commands.command_config import given_security
 from flakelog.commands.terminal import SERVERS
 from flakelog.visible_text import visible
 
@@ -49,7 +50,8 @@ def _complete(
 
     servers: Any = context.params.get("servers") or SERVERS
     try:
-        with Client(servers, timeout_ms=ASK_MS, connect_timeout_ms=ASK_MS) as client:
+        security = given_security(context)
+        with Client(servers, timeout_ms=ASK_MS, connect_timeout_ms=ASK_MS, security=security) as client:
             names = ask(client)
     except (ClientError, ValueError):
         return []

@@ -269,7 +269,10 @@ def _consume_as_member(
         ends = {} if follow else client.run(client.core.list_offsets(partitions, LATEST))
         level = READ_COMMITTED if committed else READ_UNCOMMITTED
         config = ConsumerConfig(auto_commit_interval_ms=None, isolation_level=level)
-        made = Consumer(servers, topics, group=group, start=start, on_poison=_warn, config=config)
+        security = client.core.security
+        made = Consumer(
+            servers, topics, group=group, start=start, on_poison=_warn, config=config, security=security
+        )
         came = 0
         with ends_at_sigterm(), closing(made) as consumer, _ends_at_ctrl_c(follow):
             for records in _polled(client, consumer, group, topics, None if follow else ends, count):

@@ -10,6 +10,8 @@ from typing import Any
 import click
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from broker.client.security.client_security import ClientSecurity
+from broker.client.security.librdkafka_settings import librdkafka_security
 from flakelog.commands.produce_input import MESSAGE_BYTES_MAX, Line, Target
 from flakelog.commands.terminal import count_of
 from flakelog.operations.cluster import why_not_acknowledged
@@ -23,12 +25,13 @@ OVERHEAD_BYTES = 1 << 20  # allowed for a batch beyond the value of its largest 
 class Delivery:
     """Sends messages to `target` and counts the outcome. `timeout` seconds after its send, a message has failed."""
 
-    def __init__(self, servers: str, target: Target, timeout: float) -> None:
+    def __init__(self, servers: str, target: Target, timeout: float, security: ClientSecurity | None) -> None:
         self.sent = self.acknowledged = self.failed = 0
         self.reason = ""
         """Why the first message failed."""
         self.timed_out = False
         self._servers = servers
+        self._security = security
         self._timeout = timeout
         self._topic = target.topic
         self._more: dict[str, Any] = {} if target.partition is None else {"partition": target.partition}
@@ -46,6 +49,7 @@ class Delivery:
                 "linger.ms": 5,
                 "message.timeout.ms": max(int(timeout * 1000), 6),  # more than linger.ms
                 "log_level": 0,  # `_delivered` receives the errors that matter
+                **librdkafka_security(security),
             }
         )
 
@@ -81,7 +85,7 @@ class Delivery:
 
     def why(self) -> tuple[str, bool]:
         """Return why no acknowledgement comes, and whether no server answers."""
-        return why_not_acknowledged(self._servers)
+        return why_not_acknowledged(self._servers, self._security)
 
     def _enqueue(self, line: Line) -> None:
         """Queue one message in librdkafka; wait while its queue is full.

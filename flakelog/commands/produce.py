@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from flakelog.commands.arguments import PARTITION
+from flakelog.commands.command_config import given_security
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, ends_at_sigterm, fail
 from flakelog.commands.produce_input import (
@@ -137,7 +138,7 @@ def _partitions(client: "Client", topic: str, partition: int | None) -> int:
 def _send(servers: str, target: Target, chunks: Input) -> int:
     from flakelog.commands.delivery import Delivery
 
-    delivery = Delivery(servers, target, answer_seconds())
+    delivery = Delivery(servers, target, answer_seconds(), given_security())
     try:
         try:
             for lines in chunks:

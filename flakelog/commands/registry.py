@@ -9,6 +9,7 @@ import click
 
 from broker.client.offset_spec import OffsetSpec
 from flakelog.commands.arguments import Addresses, Ensemble, Name, Seconds
+from flakelog.commands.command_config import given_security, security_option
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import move_options, name_at_end, print_move
 from flakelog.commands.terminal import (
@@ -53,14 +54,14 @@ def registry() -> None:
 
 
 def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name ZooKeeper and the brokers: `zookeeper`, `servers`, `idgen`, and --timeout."""
+    """Add the options that name ZooKeeper and the brokers: `zookeeper`, `servers`, `idgen`, and those of clients."""
     servers = click.option(
         "--servers",
         type=Addresses(),
         metavar="HOST:PORT,...",
         help="Brokers to ask for the logs, if others than those in ZooKeeper.",
     )
-    options: Callable[..., Any] = _zookeeper_options(servers(command))
+    options: Callable[..., Any] = _zookeeper_options(servers(security_option(command)))
     return options
 
 
@@ -98,7 +99,9 @@ def _session(zookeeper: str, servers: str | None, idgen: "IdgenConfig") -> Itera
     from flakelog.operations.registry import read_brokers, servers_of
 
     with _coordinator(zookeeper, idgen) as coordinator:
-        brokers = read_brokers(coordinator, time.time_ns() // 1_000_000)
+        security = given_security()
+        protocol = "PLAINTEXT" if security is None else security.settings.protocol
+        brokers = read_brokers(coordinator, time.time_ns() // 1_000_000, protocol)
         try:
             addresses = servers or servers_of(brokers)
         except ClientError as error:

@@ -16,6 +16,7 @@ import click
 
 from broker.client.times import EPOCH, parse_time
 from flakelog.commands.arguments import Addresses, quoted
+from flakelog.commands.command_config import security_option
 from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, fail
 from flakelog.commands.waiting import timeout_option
 from flakelog.visible_text import count_of as count_of  # noqa: F401  (for its users)
@@ -34,7 +35,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON for pro
 
 
 def servers_option(command: Command) -> Command:
-    """Add --servers, and --timeout, which the client of `client_of` heeds."""
+    """Add --servers, and --command-config and --timeout, which the client of `client_of` heeds."""
     option = click.option(
         "--servers",
         type=Addresses(),
@@ -45,7 +46,7 @@ def servers_option(command: Command) -> Command:
         metavar="HOST:PORT,...",
         help="Brokers to ask first.",
     )
-    made: Command = option(timeout_option(command))
+    made: Command = option(security_option(timeout_option(command)))
     return made
 
 

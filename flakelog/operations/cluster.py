@@ -6,6 +6,7 @@ from broker.client.api_versions import DESCRIBE_LOG_DIRS, METADATA
 from broker.client.blocking import Client
 from broker.client.core import Address, Partition
 from broker.client.errors import ClientError, Unreachable
+from broker.client.security.client_security import ClientSecurity
 
 
 class Broker(NamedTuple):
@@ -93,10 +94,10 @@ def _size(number: int) -> int | None:
 ASK_MS = 800  # so that the reason comes within 5 s of the last acknowledgement
 
 
-def why_not_acknowledged(servers: str) -> tuple[str, bool]:
+def why_not_acknowledged(servers: str, security: ClientSecurity | None = None) -> tuple[str, bool]:
     """Return why no acknowledgement comes, and whether no server answers."""
     try:
-        with Client(servers, timeout_ms=ASK_MS, connect_timeout_ms=ASK_MS) as client:
+        with Client(servers, timeout_ms=ASK_MS, connect_timeout_ms=ASK_MS, security=security) as client:
             disk = full_disk(client)
     except Unreachable as error:
         return f"no broker answers at {error.address} ({error.reason})", True

@@ -14,7 +14,7 @@ from broker.client.core import Partition
 from broker.client.offset_spec import OffsetSpec, Position
 from broker.client.registry import groups as registry_groups
 from broker.client.registry.groups import RegistryGroup
-from broker.client.registry.living_brokers import LivingBrokers
+from broker.client.registry.living_brokers import PLAINTEXT, LivingBrokers
 from broker.cluster.documents import TopicPartition
 from coordination.port import Coordinator, run
 from flakelog.operations import groups
@@ -68,9 +68,9 @@ class OffsetMove:
         return at_end_of(self.positions)
 
 
-def read_brokers(coordinator: Coordinator, now_ms: int) -> LivingBrokers:
-    """Return the brokers that are registered in ZooKeeper."""
-    brokers = LivingBrokers()
+def read_brokers(coordinator: Coordinator, now_ms: int, protocol: str = PLAINTEXT) -> LivingBrokers:
+    """Return the brokers that are registered in ZooKeeper, by their listeners of a protocol."""
+    brokers = LivingBrokers(protocol)
     run(coordinator, brokers.read(now_ms))
     return brokers
 

@@ -78,6 +78,7 @@ def test_a_properties_file_is_read_as_kafkas_is(file):
         ("a=b=c", "b=c"),
         ("a=PLAINTEXT://\\\n   127.0.0.1:9092\n", "PLAINTEXT://127.0.0.1:9092"),
         ("a=C\\:\\\\x\\u0041", "C:\\xA"),
+        ("a=-----BEGIN\\n\\tx\\r\\f", "-----BEGIN\n\tx\r\f"),
         ("a=1\na=2", "2"),
     ],
 )

@@ -5,6 +5,7 @@
     security.log_in(address)                 the operation to carry out before other requests
 """
 
+import os
 import random
 import secrets
 import ssl
@@ -17,6 +18,7 @@ from broker.client.exchange import Steps
 from broker.client.security.login import NEWEST_VERSION, log_in, renewal_ms
 from broker.client.security.mechanisms import ClientExchange, OauthClient, PlainClient, ScramClient, is_token
 from broker.client.security.settings import SecuritySettings, parse_security
+from broker.security.references import resolve
 from broker.security.sasl.exchange import OAUTHBEARER, PLAIN
 
 TOKEN_FUNCTION = "oauth_cb"
@@ -43,16 +45,14 @@ class ClientSecurity:
     def of(given: "Security") -> "ClientSecurity | None":
         """Return the security with these properties, or settings; None for plain connections without a login.
 
-        Raise InvalidSetting.
+        References such as `${file:...}` and `${env:...}` are replaced. Raise InvalidSetting.
         """
         if given is None or isinstance(given, ClientSecurity):
             security = given
         elif isinstance(given, SecuritySettings):
             security = ClientSecurity(given)
         else:
-            properties = dict(given)
-            token = properties.pop(TOKEN_FUNCTION, None)
-            security = ClientSecurity(parse_security(properties, token is not None), token)
+            security = _from_properties(given)
         is_plain = security is None or not (security.settings.is_tls or security.settings.asks_login)
         return None if is_plain else security
 
@@ -125,6 +125,21 @@ class ClientSecurity:
             if self._context is None:
                 raise
         self._signature = signature
+
+
+def _from_properties(given: Mapping[str, Any]) -> ClientSecurity:
+    token = given.get(TOKEN_FUNCTION)
+    texts = {
+        name: resolve(name, text, _read_text, os.environ) if isinstance(text, str) else text
+        for name, text in given.items()
+        if name != TOKEN_FUNCTION
+    }
+    return ClientSecurity(parse_security(texts, token is not None), token)
+
+
+def _read_text(location: str) -> str:
+    with open(location, encoding="utf-8") as file:
+        return file.read()
 
 
 Security: TypeAlias = Mapping[str, Any] | SecuritySettings | ClientSecurity | None

@@ -4,7 +4,10 @@ Sessions are short, so that clients renew their logins while they work.
 """
 
 import asyncio
+import os
 import ssl
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,9 +22,9 @@ from broker.client.twisted import TwistedClient
 from flakelog import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer
 from flakelog.testing.authority import Authority
 from spout.reactor_thread import ensure_running
-from tests.compat.sasl_users import MECHANISMS, PASSWORD, USER, jaas, set_password, settings
+from tests.compat.sasl_users import MECHANISMS, PASSWORD, SCRAM_MODULE, USER, jaas, set_password, settings
 from tests.compat.served_data import batch_of
-from tests.compat.server_process import ServerProcess
+from tests.compat.server_process import PYTHONPATH, ServerProcess
 from tests.compat.tls_files import TlsFiles
 from tests.patience import SECONDS
 
@@ -275,3 +278,55 @@ def test_settings_that_librdkafka_does_not_have_are_refused(at, login):
         Producer(at("SASL_SSL"), security=login(ssl_enabled_protocols="TLSv1.3"))
     with pytest.raises(ValueError, match="a port that no certificate names"):
         Producer(registry="127.0.0.1:1", security=login())
+
+
+# --- the command line --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def client_properties(login, tmp_path):
+    """Return a file as Kafka's tools take it; the password is in another file."""
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text(f"password = {PASSWORD}\n")
+    text = f'{SCRAM_MODULE} required username="{USER}" password=\'${{file:{secrets}:password}}\';'
+    file = tmp_path / "client.properties"
+    properties = login() | {"sasl.jaas.config": text, "request.timeout.ms": "5000"}
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    return file
+
+
+def command(at, *words, stdin="", **environment):
+    argv = [sys.executable, "-m", "flakelog", *map(str, words), "--servers", at("SASL_SSL")]
+    env = os.environ | {"PYTHONPATH": PYTHONPATH} | environment
+    done = subprocess.run(argv, input=stdin, env=env, capture_output=True, text=True, timeout=SECONDS)
+    assert PASSWORD not in done.stdout + done.stderr
+    return done
+
+
+def test_commands_take_the_file_of_kafkas_tools(at, client_properties):
+    option = "--command-config", client_properties
+    made = command(at, "topic", "create", "by-command", *option)
+    assert made.returncode == 0, made.stderr
+    assert "client.properties: only security.*, ssl.* and sasl.* are used, not request.timeout.ms" in made.stderr
+    assert command(at, "produce", "by-command", *option, stdin="hello\n").returncode == 0
+    by_variable = {"FLAKELOG_COMMAND_CONFIG": str(client_properties)}
+    read = command(at, "consume", "by-command", "--group", "commands", "--count", 1, **by_variable)
+    assert read.stdout == "hello\n", read.stderr
+
+
+def test_a_wrong_file_of_properties_is_wrong_usage(at, client_properties):
+    text = client_properties.read_text()
+    client_properties.write_text(text.replace(":password}", ":gone}"))
+    done = command(at, "topic", "list", "--command-config", client_properties)
+    assert done.returncode == 2 and "secrets.properties has no property gone" in done.stderr
+    client_properties.write_text(text.replace("SCRAM-SHA-512", "GSSAPI"))
+    done = command(at, "topic", "list", "--command-config", client_properties)
+    assert done.returncode == 2 and "GSSAPI (Kerberos) is not served" in done.stderr
+
+
+def test_a_command_with_a_wrong_password_fails_in_one_line(at, client_properties):
+    client_properties.write_text(client_properties.read_text().replace(f'username="{USER}"', 'username="eve"'))
+    for words in (("topic", "list"), ("produce", "greetings"), ("consume", "greetings", "--group", "eve")):
+        done = command(at, *words, "--command-config", client_properties, stdin="x\n")
+        assert done.returncode == 1
+        assert "check user and password in sasl.jaas.config" in done.stderr.splitlines()[-1]
