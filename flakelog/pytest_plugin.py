@@ -30,6 +30,7 @@ _numbers = count(1)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("flakelog_settings", "settings of the tests' broker, NAME=VALUE, one a line", type="linelist")
+    parser.addini("flakelog_security", "protocol of the broker's listener", type="string", default="PLAINTEXT")
     parser.addini("flakelog_nodes", "brokers of the tests' cluster; 1 is a broker alone", type="string", default="1")
 
 
@@ -43,7 +44,8 @@ def flakelog_broker(pytestconfig: pytest.Config) -> "Generator[Broker]":
     from flakelog.testing import Broker
 
     settings, nodes = _settings(pytestconfig.getini("flakelog_settings")), _nodes(pytestconfig.getini("flakelog_nodes"))
-    with Broker(settings=settings, nodes=nodes) as broker:
+    security = _security(pytestconfig.getini("flakelog_security"))
+    with Broker(settings=settings, nodes=nodes, security=security) as broker:
         pytestconfig.stash[_BROKER] = broker
         yield broker
         del pytestconfig.stash[_BROKER]
@@ -72,6 +74,14 @@ def _nodes(text: str) -> int:
     if not (text.isdecimal() and 1 <= int(text) <= NODES_MAX):
         raise pytest.UsageError(f"flakelog_nodes: {text!r} must be a number from 1 to {NODES_MAX}")
     return int(text)
+
+
+def _security(text: str) -> str:
+    from flakelog.testing.security import PROTOCOLS
+
+    if text not in PROTOCOLS:
+        raise pytest.UsageError(f"flakelog_security: {text!r} must be one of {', '.join(PROTOCOLS)}")
+    return text
 
 
 def _wanted(marker: pytest.Mark | None) -> Mapping[str, Any]:

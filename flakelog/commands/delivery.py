@@ -25,7 +25,7 @@ OVERHEAD_BYTES = 1 << 20  # allowed for a batch beyond the value of its largest 
 class Delivery:
     """Sends messages to `target` and counts the outcome. `timeout` seconds after its send, a message has failed."""
 
-    def __init__(self, servers: str, target: Target, timeout: float, security: ClientSecurity | None) -> None:
+    def __init__(self, servers: str, target: Target, timeout: float, security: ClientSecurity | None = None) -> None:
         self.sent = self.acknowledged = self.failed = 0
         self.reason = ""
         """Why the first message failed."""

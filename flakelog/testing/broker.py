@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flakelog.testing.node import Node
 from flakelog.testing.process import BrokerError
+from flakelog.testing.security import PLAINTEXT, BrokerSecurity
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -24,7 +25,7 @@ Topics: TypeAlias = Mapping[str, int | Mapping[str, Any]]
 
 # Settings on top of --dev: free ports, and one partition for topics that a cluster spreads over fifty.
 SETTINGS = {
-    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "listeners": f"{PLAINTEXT}://127.0.0.1:0",
     "flakelog.http.listener": "127.0.0.1:0",
     "flakelog.ids.listener": "",
     "offsets.topic.num.partitions": "1",
@@ -45,6 +46,9 @@ class Broker:
     `settings` are a server's, by name (`flakelog settings` lists them). `directory` keeps the data; without one, the
     data is in a temporary directory, which is removed at the end. `start_seconds` limits the time of a start. `start`
     raises DidNotStart, with the broker's log, if something is wrong.
+
+    `security` is the protocol of its listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. A throw-away authority signs
+    its certificate, and a user can log in by PLAIN and SCRAM. `client_properties` are what a client needs for that.
     """
 
     def __init__(
@@ -55,14 +59,19 @@ class Broker:
         directory: str | os.PathLike[str] | None = None,
         start_seconds: float = START_SECONDS,
         nodes: int = 1,
+        security: str = PLAINTEXT,
     ) -> None:
         if not 1 <= nodes <= NODES_MAX:
             raise ValueError(f"nodes={nodes}: a cluster has 1 to {NODES_MAX}")
         own = sorted({*OWN_OF_NODE} & {*(settings or {})}) if nodes > 1 else []
         if own:
             raise ValueError(f"{', '.join(own)}: with several nodes, each has its own; leave it out")
+        if security != PLAINTEXT and "listeners" in (settings or {}):
+            raise ValueError(f"listeners: with security={security} the broker has one of its own; leave it out")
+        self._security = BrokerSecurity(security)
         self._topics = {name: _parsed(name, wanted) for name, wanted in (topics or {}).items()}
-        self._settings = SETTINGS | {name: _text(value) for name, value in (settings or {}).items()}
+        self._ports = PORTS | {"listeners": f"{security}://127.0.0.1:0"}
+        self._settings = SETTINGS | self._ports | {name: _text(value) for name, value in (settings or {}).items()}
         self._directory = directory
         self._start_seconds = start_seconds
         self._home: Path | None = None
@@ -84,6 +93,7 @@ class Broker:
         """Start the broker, and return when it serves. `with` calls this. Raises DidNotStart."""
         if not self._nodes:
             self._home = Path(tempfile.mkdtemp(prefix="flakelog-test-"))
+            self._security.prepare(self._home)
             self._nodes = tuple(self._new_node(self._home, number + 1) for number in range(self._number_of_nodes))
         is_first = not self._nodes[0].addresses
         try:
@@ -100,19 +110,21 @@ class Broker:
     def _new_node(self, home: Path, number: int) -> Node:
         data = home / "data" if self._directory is None else Path(self._directory)
         cluster = data / "cluster" if self._is_cluster else None
-        ports = {name: address for name, address in PORTS.items() if self._settings[name] == address}
-        return Node(number, data if number == 1 else data / "nodes" / str(number), home / "log", ports, cluster)
+        ports = {name: address for name, address in self._ports.items() if self._settings[name] == address}
+        own = data if number == 1 else data / "nodes" / str(number)
+        return Node(number, own, home / "log", ports, cluster, self._security.protocol)
 
     @property
     def _is_cluster(self) -> bool:
         return self._number_of_nodes > 1
 
     def _start(self, node: Node, is_first: bool) -> None:
-        arguments = []
+        assert self._home is not None, "`start` has made it"
+        arguments = self._security.arguments(self._home) if is_first else []
         for name, (partitions, config) in self._topics.items() if is_first and not self._is_cluster else ():
             values = ",".join(f"{setting}={value}" for setting, value in config.items())
             arguments += ["--topic", f"{name}:{'' if partitions is None else partitions}:{values}"]
-        node.start(self._settings, arguments, self._start_seconds)
+        node.start(self._security.settings(self._home) | self._settings, arguments, self._start_seconds)
         node.process.order(do="remove", directory=str(self._home))
 
     def _create_topics(self) -> None:
@@ -181,6 +193,22 @@ class Broker:
         return ",".join(self._address("broker", node) for node in self._nodes) or self.address
 
     @property
+    def client_properties(self) -> dict[str, str]:
+        """What a client needs to log in, under the names of Kafka's clients; {} without `security`.
+
+        Our own clients take them as `security=`.
+        """
+        return self._security.client_properties()
+
+    @property
+    def librdkafka_properties(self) -> dict[str, Any]:
+        """The same for the clients of confluent-kafka, as settings of librdkafka."""
+        from broker.client.security.client_security import ClientSecurity
+        from broker.client.security.librdkafka_settings import librdkafka_security
+
+        return librdkafka_security(ClientSecurity.of(self.client_properties))
+
+    @property
     def address(self) -> str:
         """The address as `host:port`, in a cluster that of the first node."""
         return self._address("broker", self._first)
@@ -244,7 +272,7 @@ class Broker:
         if self._client is None:
             from broker.client.blocking import Client
 
-            self._client = Client(self.bootstrap_servers)
+            self._client = Client(self.bootstrap_servers, security=self.client_properties)
         return self._client
 
     def _drop_client(self) -> None:

@@ -5,22 +5,32 @@ from pathlib import Path
 
 from coordination.free_port import FreePort
 from flakelog.testing.process import BrokerProcess
+from flakelog.testing.security import PLAINTEXT
 
 
 class Node:
     """A broker that can be started again on the same directory, at the same ports.
 
     `ports` are the settings of listeners that no setting of the test names. `cluster` is the directory in which the
-    nodes of a cluster meet; None for a broker alone.
+    nodes of a cluster meet; None for a broker alone. `protocol` is that of the first listener.
     """
 
-    def __init__(self, number: int, data: Path, log: Path, ports: Mapping[str, str], cluster: Path | None) -> None:
+    def __init__(
+        self,
+        number: int,
+        data: Path,
+        log: Path,
+        ports: Mapping[str, str],
+        cluster: Path | None,
+        protocol: str = PLAINTEXT,
+    ) -> None:
         self.number = number
         self.process = BrokerProcess(log)
         self.addresses: dict[str, str] = {}
         """The addresses of its last start, by name."""
         self._data = data
         self._cluster = cluster
+        self._protocol = protocol
         self._ports = {name: FreePort() for name in ports}
         """Reserved, so that no program takes them while the broker is down."""
         self._listeners = {name: ports[name].replace(":0", f":{port.number}") for name, port in self._ports.items()}
@@ -41,7 +51,7 @@ class Node:
         if not self.addresses:
             return dict(self._listeners)
         return {
-            "listeners": f"PLAINTEXT://{self.addresses['broker']}",
+            "listeners": f"{self._protocol}://{self.addresses['broker']}",
             "flakelog.http.listener": self.addresses["http"],
         }
 

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 from broker.client.address import Address
 from broker.client.errors import NotAuthenticated
 from broker.client.exchange import Steps
-from broker.client.security.login import NEWEST_VERSION, log_in, renewal_ms
 from broker.client.security.mechanisms import ClientExchange, OauthClient, PlainClient, ScramClient, is_token
 from broker.client.security.settings import SecuritySettings, parse_security
 from broker.security.references import resolve
@@ -74,16 +73,21 @@ class ClientSecurity:
             self._refresh()
         return self._context
 
-    def log_in(self, address: Address, version: int = NEWEST_VERSION) -> Steps[int]:
+    def log_in(self, address: Address, version: int | None = None) -> Steps[int]:
         """Log in over a new connection, or anew. Return the lifetime of the session in ms, 0 without an end.
 
-        Raise NotAuthenticated.
+        `version` is that of SaslAuthenticate, by default the newest. Raise NotAuthenticated.
         """
-        return log_in(address, self.settings.mechanism, self._exchange(address), version)
+        from broker.client.security.login import NEWEST_VERSION, log_in  # a Producer needs no codec of requests
+
+        newest = NEWEST_VERSION if version is None else version
+        return log_in(address, self.settings.mechanism, self._exchange(address), newest)
 
     @staticmethod
     def renewal_ms(lifetime_ms: int) -> int | None:
         """Return how long after a login the next one begins; None for a session without an end."""
+        from broker.client.security.login import renewal_ms
+
         return renewal_ms(lifetime_ms, random.random()) if lifetime_ms else None
 
     def _exchange(self, address: Address) -> ClientExchange:

@@ -96,7 +96,8 @@ def test_settings_stand_in_the_ini_file_and_a_wrong_one_is_said(suite):
     tests = """
         def test_many(flakelog_broker):
             from confluent_kafka.admin import AdminClient, NewTopic
-            admin = AdminClient({"bootstrap.servers": flakelog_broker.bootstrap_servers})
+            own = flakelog_broker.librdkafka_properties
+            admin = AdminClient({"bootstrap.servers": flakelog_broker.bootstrap_servers, **own})
             admin.create_topics([NewTopic("a", -1)])["a"].result(60)
             assert len(admin.list_topics("a", timeout=60).topics["a"].partitions) == 4
         """
@@ -116,13 +117,16 @@ def test_the_ini_file_makes_the_broker_a_cluster_which_the_next_test_finds_heale
 
         def test_after(flakelog_broker, flakelog_topic):
             from confluent_kafka.admin import AdminClient
-            admin = AdminClient({"bootstrap.servers": flakelog_broker.bootstrap_servers})
+            own = flakelog_broker.librdkafka_properties
+            admin = AdminClient({"bootstrap.servers": flakelog_broker.bootstrap_servers, **own})
             assert sorted(admin.list_topics(flakelog_topic, timeout=60).brokers) == [1, 2]
         """
-    code, printed = suite(tests, ini="flakelog_nodes = 2\n")
+    code, printed = suite(tests, ini="flakelog_nodes = 2\nflakelog_security = SASL_SSL\n")
     assert code == 0, printed
     code, printed = suite(tests, ini="flakelog_nodes = many\n")
     assert "flakelog_nodes: 'many' must be a number from 1 to 16" in printed
+    code, printed = suite(tests, ini="flakelog_security = TLS\n")
+    assert "flakelog_security: 'TLS' must be one of PLAINTEXT, SSL" in printed
 
 
 def test_a_marker_with_an_unknown_word_is_refused(suite):
