@@ -4,6 +4,7 @@ Secrets are given as the paths of the files that hold them, because settings can
 """
 
 from dataclasses import dataclass
+from enum import Enum
 from urllib.parse import urlsplit
 
 SESSION_TIMEOUT_MS = 10_000  # a server accepts 2 to 20 of its ticks (2 s each by default)
@@ -27,6 +28,14 @@ def _is_address(text: str) -> bool:
     return bool(host) and port != 0 and text.isprintable() and " " not in text.strip()
 
 
+class Protection(Enum):
+    """What others may do with a node: everything, read it, or nothing."""
+
+    OPEN = "open"
+    READABLE = "readable"
+    SECRET = "secret"
+
+
 @dataclass(frozen=True)
 class Access:
     """Settings for one ensemble; the defaults connect anonymously and without encryption.
@@ -34,7 +43,8 @@ class Access:
     Files are paths. `credentials_file` holds one line "user:password" (the digest scheme). `truststore` holds the PEM
     certificates of the authorities that may sign servers' certificates, in addition to the system's authorities.
     `keystore` holds the PEM of our key and certificate. With `set_acl`, only these credentials may change the nodes we
-    create, and everyone may read them, as with Kafka's nodes. With `tls`, the hosts are those of the ensemble's
+    create, and everyone may read them, as with Kafka's nodes. Nodes at and below `secret_paths` are then ours alone,
+    and those at and below `open_paths` stay open to everyone. With `tls`, the hosts are those of the ensemble's
     secureClientPort. Raises ValueError for settings that contradict each other.
     """
 
@@ -45,9 +55,22 @@ class Access:
     truststore: str | None = None
     keystore: str | None = None
     verify_hostname: bool = True
+    secret_paths: tuple[str, ...] = ()
+    open_paths: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.set_acl and not self.credentials_file:
-            raise ValueError("set_acl needs a credentials_file: nobody else could be let in by it")
+        if self.set_acl and not (self.credentials_file or self.keystore):
+            raise ValueError("set_acl needs a credentials_file or a keystore: nobody else could be let in by it")
         if (self.truststore or self.keystore) and not self.tls:
             raise ValueError("a truststore or a keystore needs tls=True, else nothing would be encrypted")
+
+    def protection(self, path: str) -> Protection:
+        """Return how a node that we create is protected."""
+        if not self.set_acl or _is_below(path, self.open_paths):
+            return Protection.OPEN
+        return Protection.SECRET if _is_below(path, self.secret_paths) else Protection.READABLE
+
+
+def _is_below(path: str, roots: tuple[str, ...]) -> bool:
+    """Return True for one of the roots, and for a node below one."""
+    return any(path == root or path.startswith(f"{root}/") for root in roots)

@@ -39,9 +39,9 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState, WatchedEvent
-from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
-from coordination.access import Access, an_ensemble
+from coordination.access import Access, Protection, an_ensemble
 from coordination.port import (
     BadVersion,
     Changed,
@@ -97,7 +97,28 @@ _ERRORS: dict[type[Exception], type[CoordinationError]] = {
 }
 """The port's error for each of kazoo's; for any other the server has refused the operation, and would again."""
 
+_ACLS: dict[Protection, list[ACL]] = {
+    Protection.OPEN: OPEN_ACL_UNSAFE,
+    Protection.READABLE: CREATOR_ALL_ACL + READ_ACL_UNSAFE,
+    Protection.SECRET: CREATOR_ALL_ACL,
+}
+
 Done = Callable[[Result | CoordinationError], object]
+
+
+class _ProtectingClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's client, which creates each node with the ACL of its path, and so do the parents that are missing."""
+
+    access = Access()
+
+    def acl_of(self, path: str) -> list[ACL]:
+        return _ACLS[self.access.protection(path)]
+
+    def create_async(self, path: str, value: bytes = b"", acl: Any = None, **options: Any) -> IAsyncResult:
+        return super().create_async(path, value, acl or self.acl_of(path), **options)
+
+    def ensure_path_async(self, path: str, acl: Any = None) -> IAsyncResult:
+        return super().ensure_path_async(path, self.acl_of(path))
 
 
 class _ConnectTimes(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
@@ -225,6 +246,13 @@ class ZooKeeperCoordinator:
             self._client.stop()
             self._client.close()
 
+    def protect(self, path: str, protection: Protection) -> None:
+        """Replace the ACL of a node that exists. Raises NoNode, ConnectionLost and CoordinatorUnavailable."""
+        try:
+            self._client.set_acls_async(path, _ACLS[protection]).get(timeout=self.request_timeout_ms / 1000)
+        except (KazooException, KazooTimeoutError) as error:
+            raise _kind_of(error)(f"the ACL of {path}: {str(error) or type(error).__name__}") from error
+
     def _ask(self, operation: Operation) -> IAsyncResult:
         check_operation(operation)
         if os.getpid() != self._pid:
@@ -300,19 +328,19 @@ def _client(hosts: str, access: Access) -> KazooClient:
         raise CoordinatorUnavailable(f"ZooKeeper at {hosts!r}: {wanted}")
     credentials = _credentials(access.credentials_file) if access.credentials_file else None
     handler = _ConnectTimes(access.session_timeout_ms / 1000 * ATTEMPT_PART)
-    client = KazooClient(
+    client = _ProtectingClient(
         hosts,
         handler=handler,
         timeout=access.session_timeout_ms / 1000,
         connection_retry={"max_tries": -1, "max_delay": 1},
         auth_data=[("digest", credentials)] if credentials else None,
-        default_acl=CREATOR_ALL_ACL + READ_ACL_UNSAFE if access.set_acl else None,
         use_ssl=access.tls,
         ca=access.truststore,
         certfile=access.keystore,
         keyfile=access.keystore,
         check_hostname=access.verify_hostname,
     )
+    client.access = access
     handler.is_connected = lambda: client.connected
     return client
 
@@ -354,7 +382,7 @@ def _watched_get(client: KazooClient, path: str, watch: _Watch) -> IAsyncResult:
     return both
 
 
-def _transaction(client: KazooClient, operations: Sequence[Check | Create | Set | Delete]) -> TransactionRequest:
+def _transaction(client: _ProtectingClient, operations: Sequence[Check | Create | Set | Delete]) -> TransactionRequest:
     """Return kazoo's transaction of the operations, not sent."""
     transaction = client.transaction()
     for operation in operations:
@@ -362,7 +390,7 @@ def _transaction(client: KazooClient, operations: Sequence[Check | Create | Set 
             case Check(path, version):
                 transaction.check(path, version)
             case Create(path, data, ephemeral, sequential):
-                transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+                transaction.create(path, data, client.acl_of(path), ephemeral=ephemeral, sequence=sequential)
             case Set(path, data, version):
                 transaction.set_data(path, data, version)
             case Delete(path, version):
@@ -431,6 +459,10 @@ def _failure(multi: Multi, answers: Sequence[Any]) -> CoordinationError:
 
 
 def _translated(operation: Operation | Check, error: Exception) -> CoordinationError:
-    """Convert kazoo's error to the port's: CoordinatorUnavailable for a refusal such as NoAuth or QuotaExceeded."""
-    kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(error, theirs)), CoordinatorUnavailable)
-    return kind(f"{described(operation)}: {str(error) or type(error).__name__}")
+    """Convert kazoo's error to the port's."""
+    return _kind_of(error)(f"{described(operation)}: {str(error) or type(error).__name__}")
+
+
+def _kind_of(error: Exception) -> type[CoordinationError]:
+    """Return the port's error for kazoo's: CoordinatorUnavailable for a refusal such as NoAuth or QuotaExceeded."""
+    return next((ours for theirs, ours in _ERRORS.items() if isinstance(error, theirs)), CoordinatorUnavailable)

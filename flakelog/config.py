@@ -86,6 +86,13 @@ class ServerConfig:
         check=between(1_000, 600_000),
         unit="ms",
     )
+    zookeeper_set_acl: bool = setting(
+        "zookeeper.set.acl",
+        False,
+        "Whether only brokers may change the nodes of the cluster in ZooKeeper, and read those of users and brokers. "
+        "It needs flakelog.ids.zookeeper.credentials.file, or a keystore for TLS. `flakelog cluster zookeeper-acl` "
+        "does the same to nodes that exist.",
+    )
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable", True, "Whether a stop first asks the controller to move what the broker leads."
     )

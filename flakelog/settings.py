@@ -367,6 +367,8 @@ class Settings:
         self.group = from_properties(GroupConfig, properties)
         self.transaction = from_properties(TransactionConfig, properties)
         self.idgen = from_properties(IdgenConfig, properties)
+        if self.server.zookeeper_set_acl:
+            self.idgen.check_zookeeper_identity("zookeeper.set.acl")
 
     def value_of(self, setting: Setting) -> object:
         """Return the value in force of one of `server_settings()`."""

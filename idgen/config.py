@@ -61,14 +61,27 @@ class ZooKeeperConfig:
 
     def _check_zookeeper(self) -> None:
         """Refuse a setting that needs another one to have an effect. InvalidSetting."""
-        if self.ids_zookeeper_set_acl and not self.ids_zookeeper_credentials_file:
-            wanted = "needs flakelog.ids.zookeeper.credentials.file: nobody else could be let in by it"
-            raise InvalidSetting("flakelog.ids.zookeeper.set.acl", "true", wanted)
+        if self.ids_zookeeper_set_acl:
+            self.check_zookeeper_identity("flakelog.ids.zookeeper.set.acl")
         for name in ("truststore", "keystore"):
             given = getattr(self, f"ids_zookeeper_ssl_{name}_location")
             if given and not self.ids_zookeeper_ssl_client_enable:
                 wanted = "needs flakelog.ids.zookeeper.ssl.client.enable=true, else nothing would be encrypted"
                 raise InvalidSetting(f"flakelog.ids.zookeeper.ssl.{name}.location", given, wanted)
+
+    @property
+    def has_zookeeper_identity(self) -> bool:
+        """True if ZooKeeper learns who we are."""
+        return bool(self.ids_zookeeper_credentials_file or self.ids_zookeeper_ssl_keystore_location)
+
+    def check_zookeeper_identity(self, set_acl: str) -> None:
+        """Raise InvalidSetting for the setting `set_acl`, which is true, if we cannot say who we are."""
+        if not self.has_zookeeper_identity:
+            wanted = (
+                "needs flakelog.ids.zookeeper.credentials.file, or flakelog.ids.zookeeper.ssl.keystore.location: "
+                "nobody else could be let in by it"
+            )
+            raise InvalidSetting(set_acl, "true", wanted)
 
     @property
     def ids_zookeeper_access(self) -> Access:

@@ -349,6 +349,7 @@ _BROKER_ROWS = [
         unclean.leader.election.enable boolean false
         ~zookeeper.connect string -
         ~zookeeper.session.timeout.ms int 18000
+        ~zookeeper.set.acl boolean false
         """,
         HONOURED,
         "",
@@ -898,12 +899,10 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        ~zookeeper.set.acl boolean false
         ~zookeeper.ssl.client.enable boolean false
         """,
         REFUSED,
-        "a cluster's sessions take their security from other settings; set flakelog.ids.zookeeper.set.acl and "
-        "flakelog.ids.zookeeper.ssl.client.enable",
+        "a cluster's sessions take TLS from another setting; set flakelog.ids.zookeeper.ssl.client.enable",
         ("", "false"),
     ),
     *_rows(

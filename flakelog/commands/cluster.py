@@ -15,12 +15,14 @@ from flakelog.commands.terminal import (
     servers_option,
 )
 from flakelog.commands.transfer import size_of
+from flakelog.commands.zookeeper_session import zookeeper_options, zookeeper_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flakelog.operations.cluster import LogDir
     from flakelog.operations.placement import PlacedPartition, Placement
+    from idgen.config import IdgenConfig
 
 OFFLINE_SHOWN = 10
 
@@ -224,3 +226,34 @@ def _row(directory: "LogDir") -> dict[str, Any]:
 
 def _shown(value: Any) -> Any:
     return size_of(value) if isinstance(value, int) and value >= 1_000 else value
+
+
+@cluster.command("zookeeper-acl")
+@click.argument("acl", type=click.Choice(("secure", "unsecure")))
+@zookeeper_options("the cluster")
+@json_option
+def zookeeper_acl(acl: str, zookeeper: str, idgen: "IdgenConfig", as_json: bool) -> None:
+    """Let only brokers change the nodes of the cluster in ZooKeeper (secure), or everyone (unsecure).
+
+    New nodes follow `zookeeper.set.acl` of the broker that makes them; this command is for those that exist. So set it
+    for each broker first, restart one after the other, and then run this, as Kafka's zookeeper-security-migration. It
+    needs the brokers' credentials: --config server.properties, or --set
+    flakelog.ids.zookeeper.credentials.file=FILE.
+    """
+    from dataclasses import replace
+
+    from broker.cluster.protected_nodes import cluster_access
+    from flakelog.operations.zookeeper_acls import replace_acls
+    from idgen.claim import registry_of
+
+    if not idgen.has_zookeeper_identity:
+        wanted = "needs the credentials of the brokers: --config server.properties, or --set"
+        raise click.BadParameter(f"{wanted} flakelog.ids.zookeeper.credentials.file=FILE", param_hint="ACL")
+    access = cluster_access(replace(idgen.ids_zookeeper_access, set_acl=False), set_acl=acl == "secure")
+    worker_numbers = registry_of(idgen)
+    with zookeeper_session(zookeeper, access) as session:
+        nodes = replace_acls(session, access, (worker_numbers.path, worker_numbers.marks_path))
+    if as_json:
+        print_json({"acl": acl, "nodes": nodes})
+    else:
+        click.echo(f"{acl}: {count_of(nodes, 'node')}")

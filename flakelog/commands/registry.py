@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from broker.client.offset_spec import OffsetSpec
-from flakelog.commands.arguments import Addresses, Ensemble, Name, Seconds
+from flakelog.commands.arguments import Addresses, Name, Seconds
 from flakelog.commands.command_config import given_security, security_option
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import move_options, name_at_end, print_move
@@ -16,14 +16,13 @@ from flakelog.commands.terminal import (
     client_of,
     confirm,
     count_of,
-    idgen_options,
     iso,
     json_option,
     print_json,
     print_line,
     print_table,
 )
-from flakelog.commands.waiting import greet, timeout_option
+from flakelog.commands.zookeeper_session import zookeeper_options, zookeeper_session
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from idgen.config import IdgenConfig
 
 KAFKA, ZOOKEEPER = "kafka", "zookeeper"
+_zookeeper_options = zookeeper_options("the registry")
 
 
 class Session(NamedTuple):
@@ -65,40 +65,12 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return options
 
 
-def _zookeeper_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    zookeeper = click.option(
-        "--zookeeper", type=Ensemble(), required=True, metavar="HOST:PORT,...[/CHROOT]", help="Where the registry is."
-    )
-    options: Callable[..., Any] = zookeeper(idgen_options(timeout_option(command)))
-    return options
-
-
-@contextmanager
-def _coordinator(zookeeper: str, idgen: "IdgenConfig") -> "Iterator[Coordinator]":
-    from coordination.port import CoordinationError
-    from coordination.sessions import open_session
-
-    if not zookeeper:
-        raise click.BadParameter("it is empty", param_hint="--zookeeper")
-    try:
-        coordinator = open_session(zookeeper=zookeeper, access=idgen.ids_zookeeper_access, wait=False)
-        greet(coordinator, zookeeper)
-    except CoordinationError as error:
-        fail(str(error))
-    try:
-        yield coordinator
-    except CoordinationError as error:
-        fail(f"{zookeeper}: {error}")
-    finally:
-        coordinator.close()
-
-
 @contextmanager
 def _session(zookeeper: str, servers: str | None, idgen: "IdgenConfig") -> Iterator[Session]:
     from broker.client.errors import ClientError
     from flakelog.operations.registry import read_brokers, servers_of
 
-    with _coordinator(zookeeper, idgen) as coordinator:
+    with zookeeper_session(zookeeper, idgen.ids_zookeeper_access) as coordinator:
         security = given_security()
         protocol = "PLAINTEXT" if security is None else security.settings.protocol
         brokers = read_brokers(coordinator, time.time_ns() // 1_000_000, protocol)
@@ -311,7 +283,7 @@ def remove(
     from flakelog.operations import registry as operations
 
     before_ms = int((time.time() - seconds) * 1000)
-    with _coordinator(zookeeper, idgen) as coordinator:
+    with zookeeper_session(zookeeper, idgen.ids_zookeeper_access) as coordinator:
         try:
             listed = operations.untouched(coordinator, names, before_ms)
             if listed and not only_plan and not yes:

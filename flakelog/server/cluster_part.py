@@ -24,6 +24,7 @@ from broker.cluster.adoption import AdoptedData, AdoptedTopic, adopt
 from broker.cluster.assignment import Spread
 from broker.cluster.documents import Endpoint, Registration
 from broker.cluster.procedure import Pause, Procedure
+from broker.cluster.protected_nodes import cluster_access
 from broker.cluster.registration import await_cluster
 from broker.cluster.shared_secret import shared_secret
 from broker.log.leader_epochs import FILE, decode
@@ -85,12 +86,19 @@ def join_cluster(
 @inlineCallbacks
 def _connect(ensemble: str, settings: Settings, reactor: Any, report: Report, lifecycle: Lifecycle) -> Any:
     """Fire with a session with a ZooKeeper once that answers."""
+    server = settings.server
     access = replace(
-        settings.idgen.ids_zookeeper_access, session_timeout_ms=settings.server.zookeeper_session_timeout_ms
+        cluster_access(settings.idgen.ids_zookeeper_access, set_acl=server.zookeeper_set_acl),
+        session_timeout_ms=server.zookeeper_session_timeout_ms,
     )
+    if not access.set_acl:
+        report(
+            f"who reaches ZooKeeper at {ensemble} may change every node of the cluster, and read the hashes of "
+            "passwords: set zookeeper.set.acl=true"
+        )
     session = open_session(zookeeper=ensemble, access=access, wait=False)
     lifecycle.take(Stage.SESSION, session.close)
-    timeout_ms = settings.server.start_timeout_ms
+    timeout_ms = server.start_timeout_ms
     waiting = f"waiting for ZooKeeper at {ensemble}, which does not answer; the start fails after {timeout_ms} ms"
     end = repeat_while_waiting(reactor, lambda: report(waiting))
     yield deferToThread(session.wait_until_connected, timeout_ms).addBoth(end)

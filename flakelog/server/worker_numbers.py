@@ -3,6 +3,7 @@
 import random
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,13 @@ def open_registry(
     """
     idgen = settings.idgen
     ensemble = zookeeper or idgen.ids_zookeeper_connect
+    access, server = idgen.ids_zookeeper_access, settings.server
+    if ensemble is not None and ensemble == server.zookeeper_connect and server.zookeeper_set_acl:
+        access = replace(access, set_acl=True)
     session = open_session(
         directory=data_dir / IDS_DIRECTORY if ensemble is None else None,
         zookeeper=ensemble,
-        access=idgen.ids_zookeeper_access,
+        access=access,
         allow_network=idgen.ids_directory_network_allow,
         wait=False,
     )

@@ -231,7 +231,7 @@ def test_kafkas_own_server_properties_are_taken(tmp_path):
 
 
 def test_all_errors_are_found_together():
-    verdicts = gather(None, ["num.partition=4", "zookeeper.set.acl=true", "num.io.threads=1"]).verdicts
+    verdicts = gather(None, ["num.partition=4", "zookeeper.ssl.client.enable=true", "num.io.threads=1"]).verdicts
     assert [each.standing for each in verdicts] == ["unknown", "refused", "ignored"]
     assert all(each.reason for each in verdicts)
 

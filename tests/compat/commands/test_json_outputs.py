@@ -51,6 +51,7 @@ ELSEWHERE = {
     "bench consume": "figures of a machine; tests/compat/commands/test_bench_commands.py",
     "bench ids": "figures of a machine; tests/compat/commands/test_bench_commands.py",
     "bench produce": "figures of a machine; tests/compat/commands/test_bench_commands.py",
+    "cluster zookeeper-acl": "it needs a ZooKeeper; tests/compat/server/test_zookeeper_access.py",
     "check": "it needs a stopped server; tests/flakelog/test_check.py",
     "compat": "docs/compat.md has it; tests/flakelog/test_compat.py",
     "idgen": "it is `server` with fewer parts",

@@ -12,12 +12,15 @@ import threading
 from dataclasses import asdict, replace
 
 import pytest
+from click.testing import CliRunner
 
+from broker.cluster.protected_nodes import cluster_access
 from coordination.access import Access
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from coordination.free_port import FreePort
-from coordination.port import Children, CoordinatorUnavailable, Create, Get, Set
+from coordination.port import Children, CoordinatorUnavailable, Create, Get, Multi, Set
 from coordination.zookeeper import ZooKeeperCoordinator
+from flakelog.cli import main
 from idgen.claim_state import ClaimState
 from tests.compat.server_process import PYTHONPATH, ROOT
 from tests.idgen.driving import NOW, claim, settle
@@ -53,6 +56,13 @@ def session():
     yield connect
     for each in made:
         each.close()
+
+
+def run_command(*arguments):
+    """Run a command of `flakelog`, and return what it printed."""
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def test_of_several_hosts_one_that_answers_is_enough_and_the_chroot_is_made(zookeeper, session, nobody):
@@ -229,3 +239,46 @@ def test_a_spouts_progress_is_kept_with_credentials_acls_and_tls(secure, session
 def test_an_access_that_would_protect_nothing_is_refused(given):
     with pytest.raises(ValueError, match="needs"):
         Access(**given)
+
+
+def test_existing_nodes_of_a_cluster_become_the_brokers_own_by_one_command(zookeeper, session, credentials):
+    """Secret nodes are closed, /consumers stays open, and `unsecure` opens all again."""
+    hosts = f"{zookeeper.hosts}/grown"
+    stranger = session(hosts)
+    for path in ("/config/users/ada", "/config/topics/orders", "/consumers/billing", "/snowflake-servers-marks/0"):
+        stranger.execute(Create(path, b"{}"))
+    file = credentials("flakelog:secret")
+    arguments = ["--zookeeper", hosts, "--set", f"flakelog.ids.zookeeper.credentials.file={file}"]
+    assert run_command("cluster", "zookeeper-acl", "secure", *arguments).startswith("secure: ")
+    for forbidden in (
+        Set("/config/topics/orders", b"x", 0), Get("/config/users/ada"), Children("/config/users"), Create("/other"),
+        Set("/snowflake-servers-marks/0", b"x", 0),
+    ):  # fmt: skip
+        with pytest.raises(CoordinatorUnavailable):
+            stranger.execute(forbidden)
+    assert stranger.execute(Get("/config/topics/orders")).data == b"{}"
+    stranger.execute(Create("/consumers/billing/ids"))
+    broker = session(hosts, cluster_access(Access(credentials_file=file), set_acl=True))
+    assert broker.execute(Get("/config/users/ada")).data == b"{}"
+    answer = json.loads(run_command("cluster", "zookeeper-acl", "unsecure", *arguments, "--json"))
+    assert answer == {"acl": "unsecure", "nodes": 8}
+    assert stranger.execute(Children("/config/users")) == ("ada",)
+
+
+def test_nodes_of_users_are_unreadable_from_the_start_and_their_parents_are_not(zookeeper, session, credentials):
+    hosts = f"{zookeeper.hosts}/from-the-start"
+    broker = session(hosts, cluster_access(Access(credentials_file=credentials("a:b")), set_acl=True))
+    broker.execute(Create("/config/users/ada", b"hash"))
+    broker.execute(Multi((Create("/config/users/bob", b"hash"), Create("/config/changes"))))
+    broker.execute(Create("/consumers"))
+    stranger = session(hosts)
+    assert stranger.execute(Children("/config")) == ("changes", "users")
+    stranger.execute(Create("/consumers/billing"))
+    for forbidden in (Get("/config/users/ada"), Get("/config/users/bob"), Create("/config/users/eve")):
+        with pytest.raises(CoordinatorUnavailable):
+            stranger.execute(forbidden)
+
+
+def test_the_command_needs_the_credentials_of_the_brokers(zookeeper):
+    with pytest.raises(AssertionError, match="needs the credentials of the brokers"):
+        run_command("cluster", "zookeeper-acl", "secure", "--zookeeper", zookeeper.hosts)
