@@ -1,8 +1,9 @@
 """Settings of the server as a whole: where it listens, where its data is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from broker.security.sasl.exchange import GSSAPI
 from broker.security.tls_config import REQUIRED, TlsConfig
 from coordination.access import an_ensemble
 from flakelog.listeners import (
@@ -19,7 +20,17 @@ from flakelog.listeners import (
     refusal,
 )
 from idgen.http_hosts import parse_hosts
-from idgen.settings import Check, InvalidSetting, an_address, at_least, between, check_settings, setting, split_address
+from idgen.settings import (
+    Check,
+    InvalidSetting,
+    an_address,
+    at_least,
+    between,
+    check_settings,
+    one_of,
+    setting,
+    split_address,
+)
 
 
 def _parsed_by(parse: Callable[[str], object]) -> Check:
@@ -70,6 +81,19 @@ class ServerConfig:
     )
     inter_broker_listener_name: str | None = setting(
         "inter.broker.listener.name", None, "The listener for other brokers; it must be one of listeners."
+    )
+    security_inter_broker_protocol: str | None = setting(
+        "security.inter.broker.protocol",
+        None,
+        "The protocol of the listener for other brokers, if that has its name: an older way to say "
+        "inter.broker.listener.name. Without both, brokers use the first of listeners.",
+        check=one_of(*PROTOCOLS),
+    )
+    sasl_mechanism_inter_broker_protocol: str = setting(
+        "sasl.mechanism.inter.broker.protocol",
+        GSSAPI,
+        "Mechanism by which brokers log in to each other, if their listener asks for a login. GSSAPI, Kafka's default, "
+        "is not served. User and password are in listener.name.NAME.MECHANISM.sasl.jaas.config.",
     )
     zookeeper_connect: str | None = setting(
         "zookeeper.connect",
@@ -260,9 +284,6 @@ class ServerConfig:
         if refused:
             raise InvalidSetting("listeners", self.listeners, refused)
         self._check_names([listener.name for listener in served])
-        if self.zookeeper_connect and served and self.inter_broker_listener not in self.plain_listeners:
-            wanted = "brokers reach each other in PLAINTEXT: name such a listener, in a network you trust"
-            raise InvalidSetting("inter.broker.listener.name", self.inter_broker_listener, wanted)
         for listener in served:
             self._check_reachable(listener)
 
@@ -276,9 +297,14 @@ class ServerConfig:
         for listener in parse_listeners(self.advertised_listeners or ""):
             if served and listener.name not in served + controllers:
                 raise InvalidSetting("advertised.listeners", self.advertised_listeners, wanted)
-        inter_broker = self.inter_broker_listener_name
-        if served and inter_broker and inter_broker.upper() not in served:
-            raise InvalidSetting("inter.broker.listener.name", inter_broker, wanted)
+        name, protocol = self.inter_broker_listener_name, self.security_inter_broker_protocol
+        if name and protocol:
+            other = f"security.inter.broker.protocol={protocol} is given too; give one of both"
+            raise InvalidSetting("inter.broker.listener.name", name, other)
+        if served and name and name.upper() not in served:
+            raise InvalidSetting("inter.broker.listener.name", name, wanted)
+        if served and protocol and protocol not in served:
+            raise InvalidSetting("security.inter.broker.protocol", protocol, f"its listener {wanted}")
 
     def _check_reachable(self, listener: Listener) -> None:
         """Raise InvalidSetting if clients would receive an address that they cannot connect to, as Kafka does.
@@ -303,16 +329,20 @@ class ServerConfig:
         return [listener for listener in parse_listeners(self.listeners) if listener.name not in controllers]
 
     @property
+    def protocols(self) -> Mapping[str, str]:
+        """What each listener speaks, by its name."""
+        return parse_protocols(self.listener_security_protocol_map)
+
+    @property
     def tls_listeners(self) -> list[str]:
         """The names of the opened listeners that speak TLS."""
-        protocols = parse_protocols(self.listener_security_protocol_map)
-        return [listener.name for listener in self.broker_listeners if protocols[listener.name] in (SSL, SASL_SSL)]
+        return [listener.name for listener in self.broker_listeners if self.protocols[listener.name] in (SSL, SASL_SSL)]
 
     @property
     def sasl_listeners(self) -> list[str]:
         """The names of the opened listeners that ask by SASL who a client is."""
-        protocols, asking = parse_protocols(self.listener_security_protocol_map), (SASL_PLAINTEXT, SASL_SSL)
-        return [listener.name for listener in self.broker_listeners if protocols[listener.name] in asking]
+        asking = (SASL_PLAINTEXT, SASL_SSL)
+        return [listener.name for listener in self.broker_listeners if self.protocols[listener.name] in asking]
 
     @property
     def plain_listeners(self) -> list[str]:
@@ -330,27 +360,29 @@ class ServerConfig:
         """The opened listeners that other machines may reach."""
         return [listener for listener in self.broker_listeners if not is_local(listener.host)]
 
-    def unproved_listeners(self, tls: Mapping[str, TlsConfig]) -> list[str]:
-        """Return the names of the listeners at which clients of other machines prove nothing.
+    def unproved(self, listeners: Iterable[Listener], tls: Mapping[str, TlsConfig]) -> list[str]:
+        """Return the names of those listeners at which clients prove nothing.
 
         `tls` has the settings of the listeners that speak TLS.
         """
-        names = [listener.name for listener in self.open_listeners if listener.name not in self.sasl_listeners]
+        names = [listener.name for listener in listeners if listener.name not in self.sasl_listeners]
         return [name for name in names if name not in tls or tls[name].client_auth != REQUIRED]
 
     @property
     def inter_broker_listener(self) -> str:
         """The name of the listener on which brokers reach each other: by default the first one."""
-        return (self.inter_broker_listener_name or self.broker_listeners[0].name).upper()
+        name = self.inter_broker_listener_name or self.security_inter_broker_protocol or self.broker_listeners[0].name
+        return name.upper()
 
-    def danger_of_inter_broker(self, name: str) -> str | None:
-        """Return the danger of the listener on which brokers reach each other, while no listener asks who a client is.
+    def danger_of_inter_broker(self, name: str, *, has_authorizer: bool) -> str | None:
+        """Return the danger of the listener on which brokers reach each other.
 
-        There is none if only this machine reaches it, or if `inter.broker.listener.name` names one of several: the
+        There is none if access rules hold, if only this machine reaches it, or if a setting names one of several: the
         others are for clients.
         """
-        is_brokers_own = self.inter_broker_listener_name is not None and len(self.broker_listeners) > 1
-        if is_brokers_own or name not in [listener.name for listener in self.open_listeners]:
+        named = self.inter_broker_listener_name or self.security_inter_broker_protocol
+        is_brokers_own = named is not None and len(self.broker_listeners) > 1
+        if has_authorizer or is_brokers_own or name not in [listener.name for listener in self.open_listeners]:
             return None
         return (
             f"every client of the listener {name} can delete the cluster's data, because brokers use it too: give "

@@ -56,6 +56,10 @@ def _cluster(server: WatchedServer, replicas: ReplicaStates | None) -> Mapping[s
     services, member = server.engine.services, server.engine.services.member
     image, listener = services.metadata, services.inter_broker_listener
     leaders = Counter(partition.leader for topic in image.topics() for partition in topic.partitions)
+    danger = None
+    if listener is not None:
+        has_authorizer = services.authorizer is not None
+        danger = server.settings.server.danger_of_inter_broker(listener, has_authorizer=has_authorizer)
     cluster = {
         "id": image.cluster_id,
         "controller": image.controller_id if image.controller_id != NO_CONTROLLER else None,
@@ -63,7 +67,7 @@ def _cluster(server: WatchedServer, replicas: ReplicaStates | None) -> Mapping[s
         "partitions_led": leaders[services.node.id],
         "partitions_offline": leaders[NO_LEADER],
         "problems": member.problems,
-        "danger": None if listener is None else server.settings.server.danger_of_inter_broker(listener),
+        "danger": danger,
     }
     return cluster if replicas is None else cluster | {"replication": _replication(replicas)}
 

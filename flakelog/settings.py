@@ -22,6 +22,7 @@ from broker.settings.config import BrokerConfig, ListenerLimits, default_name, i
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
 from flakelog.config import ServerConfig
+from flakelog.inter_broker import security_of_brokers
 from flakelog.listeners import parse_listeners
 from idgen.config import IdgenConfig
 from idgen.properties import parse_properties
@@ -369,6 +370,7 @@ class Settings:
         self.idgen = from_properties(IdgenConfig, properties)
         if self.server.zookeeper_set_acl:
             self.idgen.check_zookeeper_identity("zookeeper.set.acl")
+        check_inter_broker(properties)
 
     def value_of(self, setting: Setting) -> object:
         """Return the value in force of one of `server_settings()`."""
@@ -382,6 +384,13 @@ def listener_sasl(properties: Mapping[str, str]) -> dict[str, ListenerSasl]:
     """Return the SASL settings of the listeners that ask who a client is, by name; raise InvalidSetting."""
     server = from_properties(ServerConfig, properties)
     return {name: sasl_of(name, properties, name in server.tls_listeners) for name in server.sasl_listeners}
+
+
+def check_inter_broker(properties: Mapping[str, str]) -> None:
+    """Raise InvalidSetting if the brokers of a cluster could not connect to each other."""
+    server = from_properties(ServerConfig, properties)
+    if server.zookeeper_connect and server.broker_listeners:
+        security_of_brokers(server, properties)
 
 
 def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dict[str, ListenerLimits]:

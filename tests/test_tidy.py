@@ -70,6 +70,8 @@ SHELLS = {
     "broker/net/close_log.py",
     "broker/net/coordination.py",
     "broker/net/key_fetcher.py",
+    "broker/net/peer_connection.py",
+    "broker/net/peer_security.py",
     "broker/net/peers.py",
     "broker/net/server.py",
     "broker/net/tls.py",

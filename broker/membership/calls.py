@@ -14,6 +14,7 @@ from broker.cluster.channel import Call
 from broker.membership.peer_calls import PeerCall
 from broker.now import Now
 from broker.wire import fetch
+from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchRequest, FetchResponse
 
 FETCH_VERSION = 17
@@ -93,3 +94,25 @@ def response_to_call(call: AnyCall, body: memoryview) -> Any | FetchResponse:
     if isinstance(call, FetchCall):
         return fetch.decode_response(FETCH_VERSION, body, 0)
     return response_to(call.request, body)
+
+
+def name_of_call(call: AnyCall) -> str:
+    """Return the name of a call's API."""
+    return "Fetch" if isinstance(call, FetchCall) else type(call.request).__name__.removesuffix("Request")
+
+
+def is_denied(response: Any) -> bool:
+    """Return True if a broker has answered that this one lacks the right to a call.
+
+    A broker that denies a fetch, or markers, denies them for all partitions, so that the first one tells.
+    """
+    if isinstance(response, FetchResponse):
+        partitions = response.partitions
+        return bool(partitions) and partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for marker in getattr(response, "markers", ()):
+        return any(
+            partition.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            for topic in marker.topics[:1]
+            for partition in topic.partitions[:1]
+        )
+    return bool(getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -1,9 +1,9 @@
 """SHELL (Twisted): the connections of this broker to other brokers, over which the engine's calls go.
 
 Each broker has a connection for each kind of calls (broker.membership.calls), made when a call needs one and kept. A
-call without a response counts as unanswered (None): the broker was not reached, the connection was lost, the answer was
-wrong, or it did not come within ANSWER_SECONDS. After such a timeout the connection is closed, so that nothing that it
-still holds reaches the broker late.
+call without a response counts as unanswered (None): the broker was not reached or let this one not in, the connection
+was lost, the answer was wrong, or it did not come within ANSWER_SECONDS. After such a timeout the connection is closed,
+so that nothing that it still holds reaches the broker late.
 """
 
 from collections import deque
@@ -11,31 +11,25 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
-from twisted.internet.interfaces import ITCPTransport
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
-from broker.client.connection import ClientConnection
 from broker.client.core import Address
-from broker.membership.calls import (
-    AddressedCall,
-    AnyCall,
-    FetchCall,
-    Link,
-    exchange_of_call,
-    link_of,
-    response_to_call,
-)
-from broker.wire.errors import WireError
+from broker.client.errors import NotAuthenticated, Unreachable
+from broker.client.security.client_security import ClientSecurity
+from broker.client.security.twisted_tls import connect
+from broker.cluster.channel import Call
+from broker.membership.calls import AddressedCall, AnyCall, FetchCall, Link, is_denied, link_of, name_of_call
+from broker.net.peer_connection import PeerConnection
 
 CONNECT_SECONDS = 10.0
-ANSWER_SECONDS = 30.0  # as `request.timeout.ms` between Kafka's brokers
 RECONNECT_SECONDS = 0.1  # between two attempts, so that a broker that is being started is not asked in a tight loop
+REFUSED_SECONDS = 1.0  # the same after a failed login or handshake, which costs both sides more
+DENIED_SECONDS = 60.0  # between two lines about a broker that denies what this one asks
 
 Answered: TypeAlias = Callable[[AnyCall, Any | None], None]
 """Receives the response to a call, None without one. The connections call it from the reactor, never from `send`."""
-Connect: TypeAlias = Callable[[Address, Protocol], "Deferred[Any]"]
+Connect: TypeAlias = Callable[[Address, Protocol, ClientSecurity | None], "Deferred[Any]"]
 
 
 class _Peer(NamedTuple):
@@ -45,6 +39,8 @@ class _Peer(NamedTuple):
 
 class PeerConnections:
     """The connections to all brokers. `report` receives a line when a broker cannot be reached, and when it can again.
+
+    `security` returns what protects a new connection; None for one in plain text.
     """
 
     def __init__(
@@ -54,14 +50,19 @@ class PeerConnections:
         answered: Answered,
         report: Callable[[str], None],
         connect: Connect | None = None,
+        security: Callable[[], ClientSecurity | None] = lambda: None,
     ) -> None:
         self.reactor = reactor
         self.client_id = str(broker_id)
         self.answered = answered
         self.report = report
         self.connect = self._connect if connect is None else connect
+        self.security = security
         self._links: dict[_Peer, _Link] = {}
-        self._unreachable: set[int] = set()
+        self._reasons: dict[int, set[str]] = {}
+        """The reasons why brokers cannot be reached, each of which was reported."""
+        self._denied_s: dict[int, float] = {}
+        """When it was reported that a broker denies something."""
         self._stopped = False
 
     def send(self, calls: Iterable[AddressedCall]) -> None:
@@ -88,19 +89,29 @@ class PeerConnections:
             link.close()
 
     def reached(self, broker_id: int, address: Address) -> None:
-        if broker_id in self._unreachable:
-            self._unreachable.discard(broker_id)
+        if self._reasons.pop(broker_id, None):
             self.report(f"broker {broker_id} at {address} can be reached again")
 
     def not_reached(self, broker_id: int, address: Address, reason: str) -> None:
-        if broker_id not in self._unreachable:
-            self._unreachable.add(broker_id)
+        reasons = self._reasons.setdefault(broker_id, set())
+        if reason not in reasons:
+            reasons.add(reason)
             self.report(f"broker {broker_id} at {address} cannot be reached: {reason}")
 
-    def _connect(self, address: Address, protocol: Protocol) -> "Deferred[Any]":
-        endpoint = HostnameEndpoint(self.reactor, address.host, address.port, timeout=CONNECT_SECONDS)
-        connecting: Deferred[Any] = connectProtocol(endpoint, protocol)  # type: ignore[no-untyped-call]
-        return connecting
+    def denied(self, broker_id: int, address: Address, call: AnyCall) -> None:
+        """Report that a broker denies a call, once a minute."""
+        now_s = self.reactor.seconds()
+        if self._denied_s.get(broker_id, -DENIED_SECONDS) + DENIED_SECONDS <= now_s:
+            self._denied_s[broker_id] = now_s
+            self.report(
+                f"broker {broker_id} at {address} denies {name_of_call(call)}: this broker's user there needs a rule "
+                "that allows cluster-action on the cluster, or to be one of super.users"
+            )
+
+    def _connect(
+        self, address: Address, protocol: Protocol, security: ClientSecurity | None
+    ) -> "Deferred[Any]":
+        return connect(self.reactor, address, protocol, security, CONNECT_SECONDS)
 
 
 class _Link:
@@ -112,10 +123,12 @@ class _Link:
         self._broker_id = broker_id
         self._waiting: deque[AnyCall] = deque()
         """Calls that wait for a connection."""
-        self._connection: _Connection | None = None
+        self._connection: PeerConnection | None = None
         self._connecting: Deferred[Any] | None = None
+        self._logging_in: PeerConnection | None = None
+        """A connection whose login is under way."""
         self._attempt: Any = None
-        self._last_attempt_s = -RECONNECT_SECONDS
+        self._next_attempt_s = 0.0
         self._is_closed = False
 
     def send(self, call: AnyCall) -> None:
@@ -123,8 +136,8 @@ class _Link:
             self._connection.send(call)
             return
         self._waiting.append(call)
-        if self._connecting is None and self._attempt is None:
-            pause_s = self._last_attempt_s + RECONNECT_SECONDS - self._owner.reactor.seconds()
+        if self._connecting is None and self._logging_in is None and self._attempt is None:
+            pause_s = self._next_attempt_s - self._owner.reactor.seconds()
             self._attempt = self._owner.reactor.callLater(max(pause_s, 0), self._begin)
 
     def close(self) -> None:
@@ -135,103 +148,64 @@ class _Link:
             self._attempt = None
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._connection is not None:
-            self._connection.transport.abortConnection()
+        connection = self._connection or self._logging_in
+        if connection is not None:
+            connection.transport.abortConnection()
         self._owner.reactor.callLater(0, self._fail)
 
     def _begin(self) -> None:
         self._attempt = None
-        self._last_attempt_s = self._owner.reactor.seconds()
-        connection = _Connection(self._owner, self)
-        self._connecting = self._owner.connect(self.address, connection)
+        self._next_attempt_s = self._owner.reactor.seconds() + RECONNECT_SECONDS
+        owner = self._owner
+        security = owner.security()
+        connection = PeerConnection(owner.reactor, owner.client_id, self.address, security, self)
+        self._connecting = owner.connect(self.address, connection, security)
         self._connecting.addCallbacks(self._connected, self._refused)
 
-    def _connected(self, connection: "_Connection") -> None:
+    def _connected(self, connection: PeerConnection) -> None:
         self._connecting = None
         if self._is_closed:
             connection.transport.abortConnection()
             return
+        self._logging_in = connection
+        connection.begin()
+
+    def ready(self, connection: PeerConnection) -> None:
+        self._logging_in = None
         self._owner.reached(self._broker_id, self.address)
         self._connection = connection
         while self._waiting:
             connection.send(self._waiting.popleft())
 
+    def answered(self, call: AnyCall, response: Any | None) -> None:
+        if response is not None and is_denied(response):
+            self._owner.denied(self._broker_id, self.address, call)
+            if isinstance(call, Call):
+                response = None  # so that the controller repeats it: no other order replaces it
+        self._owner.answered(call, response)
+
     def _refused(self, failure: Failure) -> None:
         self._connecting = None
         if not self._is_closed:
-            self._owner.not_reached(self._broker_id, self.address, failure.getErrorMessage())
+            error = failure.value
+            reason = error.reason if isinstance(error, Unreachable | NotAuthenticated) else failure.getErrorMessage()
+            self.failed(reason, is_refused=isinstance(error, NotAuthenticated))
             self._fail()
 
-    def failed(self, reason: str) -> None:
-        """Report why the connection is closed from here."""
-        self._owner.not_reached(self._broker_id, self.address, reason)
+    def failed(self, reason: str, *, is_refused: bool) -> None:
+        if is_refused:
+            self._next_attempt_s = self._owner.reactor.seconds() + REFUSED_SECONDS
+        if not self._is_closed:
+            self._owner.not_reached(self._broker_id, self.address, reason)
 
-    def lost(self, connection: "_Connection") -> None:
+    def lost(self, connection: PeerConnection) -> None:
         if self._connection is connection:
             self._connection = None
+        if self._logging_in is connection:
+            self._logging_in = None
+            self._fail()
 
     def _fail(self) -> None:
         waiting, self._waiting = self._waiting, deque()
         for call in waiting:
-            self._owner.answered(call, None)
-
-
-class _Connection(Protocol):
-    """A connection with its calls in the order of their answers."""
-
-    transport: Any
-
-    def __init__(self, owner: PeerConnections, link: _Link) -> None:
-        self._owner = owner
-        self._link = link
-        self._frames = ClientConnection(owner.client_id)
-        self._calls: deque[tuple[AnyCall, float]] = deque()
-        """The calls under way, with the time of each when it was sent."""
-        self._timer: Any = None
-
-    def connectionMade(self) -> None:
-        if ITCPTransport.providedBy(self.transport):
-            self.transport.setTcpNoDelay(True)
-
-    def send(self, call: AnyCall) -> None:
-        _, data = self._frames.request(exchange_of_call(self._link.address, call))
-        self._calls.append((call, self._owner.reactor.seconds()))
-        self.transport.write(data)
-        self._watch()
-
-    def _abort(self, reason: str) -> None:
-        self._link.failed(reason)
-        self.transport.abortConnection()
-
-    def _watch(self) -> None:
-        """Set the timer for the answer of the oldest call."""
-        if self._timer is None and self._calls:
-            due_s = self._calls[0][1] + ANSWER_SECONDS
-            self._timer = self._owner.reactor.callLater(max(due_s - self._owner.reactor.seconds(), 0), self._check)
-
-    def _check(self) -> None:
-        self._timer = None
-        if self._calls and self._calls[0][1] + ANSWER_SECONDS <= self._owner.reactor.seconds():
-            self._abort(f"no answer within {ANSWER_SECONDS:g} s")
-        else:
-            self._watch()
-
-    def dataReceived(self, data: bytes) -> None:
-        try:
-            answers = self._frames.receive(memoryview(bytearray(data)))
-            responses = [response_to_call(self._calls[at][0], answer.body) for at, answer in enumerate(answers)]
-        except WireError as error:
-            self._abort(str(error))
-            return
-        for response in responses:
-            call, _ = self._calls.popleft()
-            self._owner.answered(call, response)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._link.lost(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        calls, self._calls = self._calls, deque()
-        for call, _ in calls:
             self._owner.answered(call, None)

@@ -15,6 +15,7 @@ PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
 STORE_TYPES = (PEM, PKCS12, JKS)
 NONE, REQUESTED, REQUIRED = "none", "requested", "required"
 CLIENT_AUTH = (NONE, REQUESTED, REQUIRED)
+HTTPS = "https"
 
 
 def _list(text: str) -> list[str]:
@@ -38,6 +39,11 @@ def _store_type(value: str) -> str | None:
 
 def _client_auth(value: str) -> str | None:
     return one_of(*CLIENT_AUTH)(value.lower())
+
+
+def _identification(value: str) -> str | None:
+    is_known = value.lower() in (HTTPS, "", "none")
+    return None if is_known else f"must be {HTTPS}, or empty, which checks no name"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +96,12 @@ class TlsConfig:
         "",
         "Suites by Java's names; empty for OpenSSL's defaults with forward secrecy. Name all three suites of TLSv1.3 "
         "or none, because Python cannot choose among them.",
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        "ssl.endpoint.identification.algorithm",
+        HTTPS,
+        "https: the certificate of another broker must have the name by which it is reached; empty: any name will do.",
+        check=_identification,
     )
     ssl_principal_mapping_rules: str = setting(
         "ssl.principal.mapping.rules",

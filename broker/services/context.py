@@ -27,6 +27,7 @@ from broker.metadata.topic import Topic
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
+from broker.security.altered_settings import AlteredSettings
 from broker.security.altered_tls import AlteredTls
 from broker.security.authorization.audit_log import AuditLog
 from broker.security.authorization.authorizer import Authorizer
@@ -83,6 +84,8 @@ class BrokerServices:
     """The limits that apply to one listener in addition to the general ones, by its name."""
     given: Mapping[str, str] = field(default_factory=dict)
     """The properties this process was started with."""
+    peer_security: AlteredSettings | None = None
+    """The security of connections to other brokers; None on a server alone."""
     tls: AlteredTls = field(default_factory=lambda: AlteredTls({}, {}, lambda _: None))
     """The TLS settings, under those that are altered at run time."""
     sasl: SaslListeners = field(default_factory=SaslListeners.none)
@@ -195,7 +198,8 @@ class BrokerServices:
     def _join(self, member: "Member") -> None:
         """Take part in a cluster: its controller decides, and this broker's file keeps the hosted partitions only."""
         self.peer_calls, self.inter_broker_listener = member.peers, member.membership.listener
-        self.protected_listener = self.inter_broker_listener if len(self.local.broker.endpoints) > 1 else None
+        has_other_listeners = len(member.membership.registration.endpoints) > 1
+        self.protected_listener = self.inter_broker_listener if has_other_listeners else None
         self.metadata = member.image
         self.metadata.on_change = self._led.clear
         self.producer_ids = member.producer_ids
@@ -218,6 +222,8 @@ class BrokerServices:
         self.config = config = with_properties(config, altered)
         self.tls.use(altered)
         self.sasl.use(altered)
+        if self.peer_security is not None:
+            self.peer_security.use(altered)
         self.record_limits = limits_of(config)
         self.logs.use(config)
 
@@ -226,6 +232,8 @@ class BrokerServices:
         with_properties(self._started_with, properties)
         self.tls.check(properties)
         self.sasl.check(properties)
+        if self.peer_security is not None:
+            self.peer_security.check(properties)
 
     # --- quotas --------------------------------------------------------------------------------------------------
 

@@ -161,8 +161,8 @@ DIFFERENCES = (
     ),
     (
         "Listeners",
-        "PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL, and on this machine only unless `listeners` says more. Brokers "
-        "reach each other in PLAINTEXT.",
+        "PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL, and on this machine only unless `listeners` says more. Without "
+        "`inter.broker.listener.name` brokers use the first one.",
     ),
     (
         "SASL",

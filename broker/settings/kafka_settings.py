@@ -434,6 +434,7 @@ _BROKER_ROWS = [
         ssl.cipher.suites list
         ssl.client.auth string none
         ssl.enabled.protocols list TLSv1.2,TLSv1.3
+        ssl.endpoint.identification.algorithm string https
         ssl.key.password password -
         ssl.keystore.certificate.chain password -
         ssl.keystore.key password -
@@ -463,13 +464,6 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        ssl.endpoint.identification.algorithm string https
-        """,
-        IGNORED,
-        "a broker checks the names of other brokers by it, and brokers reach each other in PLAINTEXT",
-    ),
-    *_rows(
-        """
         ssl.engine.factory.class class -
         """,
         REFUSED,
@@ -482,6 +476,7 @@ _BROKER_ROWS = [
         connections.max.reauth.ms long 0
         sasl.enabled.mechanisms list GSSAPI
         sasl.jaas.config password -
+        sasl.mechanism.inter.broker.protocol string GSSAPI
         sasl.oauthbearer.clock.skew.seconds int 30
         sasl.oauthbearer.expected.audience list
         sasl.oauthbearer.expected.issuer string -
@@ -493,6 +488,7 @@ _BROKER_ROWS = [
         sasl.oauthbearer.sub.claim.name string sub
         sasl.server.callback.handler.class class -
         sasl.server.max.receive.size int 524288
+        security.inter.broker.protocol string PLAINTEXT
         """,
         HONOURED,
         "",
@@ -560,10 +556,9 @@ _BROKER_ROWS = [
         sasl.login.retry.backoff.max.ms long 10000
         sasl.login.retry.backoff.ms long 100
         sasl.mechanism.controller.protocol string GSSAPI
-        sasl.mechanism.inter.broker.protocol string GSSAPI
         """,
         IGNORED,
-        "a broker logs in by it to other brokers, and brokers reach each other in PLAINTEXT",
+        "a broker logs in to other brokers with `sasl.mechanism.inter.broker.protocol` alone",
     ),
     *_rows(
         """
@@ -585,7 +580,7 @@ _BROKER_ROWS = [
         sasl.oauthbearer.token.endpoint.url string -
         """,
         IGNORED,
-        "a broker gets tokens by it, and brokers reach each other in PLAINTEXT",
+        "a broker gets tokens by it; here a token for other brokers is in `sasl.jaas.config`",
     ),
     *_rows(
         """
@@ -827,12 +822,11 @@ _BROKER_ROWS = [
         replica.socket.receive.buffer.bytes int 65536
         replica.socket.timeout.ms int 30000
         request.timeout.ms int 30000
-        security.inter.broker.protocol string PLAINTEXT
         socket.connection.setup.timeout.max.ms long 30000
         socket.connection.setup.timeout.ms long 10000
         """,
         IGNORED,
-        "requests between brokers have fixed times, and go over `inter.broker.listener.name` in PLAINTEXT",
+        "requests between brokers have fixed times",
     ),
     *_rows(
         """

@@ -14,6 +14,7 @@ from flakelog.settings import (
     REFUSED,
     UNKNOWN,
     Verdict,
+    check_inter_broker,
     listener_limits,
     listener_sasl,
     masked,
@@ -31,6 +32,7 @@ OF_LISTENERS = (
     "advertised.listeners",
     "controller.listener.names",
     "inter.broker.listener.name",
+    "security.inter.broker.protocol",
     "listener.security.protocol.map",
 )
 
@@ -91,6 +93,7 @@ def _errors(texts: Mapping[str, str], listeners_refused: bool) -> Iterator[Inval
     if not listeners_refused:
         yield from _errors_of(lambda given: listener_limits(given, given.get("listeners")), texts)
         yield from _errors_of(listener_sasl, texts)
+        yield from _errors_of(check_inter_broker, texts)
 
 
 def _errors_of(make: Callable[[Mapping[str, str]], object], texts: Mapping[str, str]) -> Iterator[InvalidSetting]:

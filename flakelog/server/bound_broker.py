@@ -63,8 +63,8 @@ def bind_broker(
     network = BrokerServer(reactor, clock, report, settings.broker, tls)
     lifecycle.take(Stage.BROKER, network.stop)
     addresses, advertised = _bind(network, settings)
-    open_to_all = ", ".join(settings.server.unproved_listeners(settings.listener_tls))
-    if open_to_all:
+    open_to_all = ", ".join(settings.server.unproved(settings.server.open_listeners, settings.listener_tls))
+    if open_to_all and not settings.broker.authorizer_class_name:
         report(f"who reaches {open_to_all} may read, write and delete everything: no listener asks who it is")
     config = lowered_default(settings.broker, report)
     endpoints = {listener.name: (listener.host, listener.port) for listener in advertised}

@@ -20,6 +20,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThread
 
 from broker.client.core import Address
+from broker.client.security.client_security import ClientSecurity
 from broker.cluster.adoption import AdoptedData, AdoptedTopic, adopt
 from broker.cluster.assignment import Spread
 from broker.cluster.documents import Endpoint, Registration
@@ -34,6 +35,7 @@ from broker.metadata.change import Change
 from broker.metadata.image import IMAGE_CAME, Image
 from broker.metadata.topic import Topic
 from broker.net.coordination import CoordinatorShell
+from broker.net.peer_security import PeerSecurity
 from broker.net.peers import CONNECT_SECONDS, PeerConnections
 from broker.security.principal_rules import ANONYMOUS
 from broker.settings.config import BrokerConfig, parse_super_users
@@ -43,10 +45,13 @@ from broker.wire.inter_broker import ControlledShutdownRequest
 from coordination.port import ConnectionLost, CoordinationError, Coordinator, SessionLost
 from coordination.sessions import open_session
 from coordination.socket_folder import SocketFolder
+from flakelog.inter_broker import security_of_brokers
+from flakelog.listeners import PLAINTEXT
 from flakelog.machine import boot_id
 from flakelog.server.bound_broker import BoundBroker
 from flakelog.server.cluster_coordinator import PROCESSES, ClusterCoordinator, ClusterDirectory
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
+from flakelog.server.own_socket import CONSOLE
 from flakelog.server.sasl_secret import keep_secret, secret_of
 from flakelog.server.worker_numbers import repeat_while_waiting
 from flakelog.settings import Settings
@@ -150,7 +155,11 @@ class ClusterPart:
         self.coordination = CoordinatorShell(reactor, session, self.member, bound.network.now, report)
         self.coordination.followed = self._followed
         connect = None if bound.sockets is None else partial(_connect_local, reactor, bound.sockets)
-        self.peers = PeerConnections(reactor, broker_id, lambda call, response: None, report, connect)
+        make_config = partial(security_of_brokers, settings.server) if bound.sockets is None else lambda _: None
+        self.security = PeerSecurity(make_config, settings.properties, report)
+        self.peers = PeerConnections(
+            reactor, broker_id, lambda call, response: None, report, connect, lambda: self.security.now
+        )
         self._checks = LoopingCall(self._check)
         self._checks.clock = reactor
         lifecycle.take(Stage.LEADERSHIP, self._leave)
@@ -159,12 +168,18 @@ class ClusterPart:
     def _membership(self) -> Membership:
         server, local = self._settings.server, self._bound.local
         listener = PROCESSES if self._bound.sockets is not None else server.inter_broker_listener
-        danger = server.danger_of_inter_broker(listener)
+        has_authorizer = bool(self._bound.config.authorizer_class_name)
+        danger = server.danger_of_inter_broker(listener, has_authorizer=has_authorizer)
         if danger is not None:
             self._report(danger)
-        if self._bound.config.authorizer_class_name and self._bound.sockets is None:
-            self._report(_check_brokers(self._bound.config, listener))
-        endpoints = tuple(Endpoint(name, "PLAINTEXT", *address) for name, address in local.broker.endpoints.items())
+        if has_authorizer and listener in server.unproved(server.broker_listeners, self._settings.listener_tls):
+            self._report(_check_anonymous(self._bound.config, listener))
+        protocols = {**server.protocols, PROCESSES: PLAINTEXT}
+        endpoints = tuple(
+            Endpoint(name, protocols[name], *address)
+            for name, address in local.broker.endpoints.items()
+            if name != CONSOLE
+        )
         return Membership(
             self._bound.config.node_id,
             Registration(endpoints, 0, local.broker.rack),
@@ -173,13 +188,14 @@ class ClusterPart:
             not local.coordinator,
             server.zookeeper_session_timeout_ms,
             boot_id(),
-            has_authorizer=bool(self._bound.config.authorizer_class_name),
+            has_authorizer=has_authorizer,
         )
 
     def fields_of_services(self) -> dict[str, Any]:
         """Return the fields of BrokerServices that a broker of a cluster has."""
         trusted = None if self._bound.sockets is None else PROCESSES
-        return {"member": self.member, "spread": _spread, "trusted_listener": trusted}
+        services = {"member": self.member, "spread": _spread, "trusted_listener": trusted}
+        return services | {"peer_security": self.security}
 
     # --- the start -----------------------------------------------------------------------------------------------
 
@@ -306,8 +322,10 @@ class ClusterPart:
         return answer
 
 
-def _connect_local(reactor: Any, sockets: SocketFolder, address: Address, protocol: Protocol) -> "Deferred[Any]":
-    """Connect to the socket of another broker, whose name is the host of its endpoint."""
+def _connect_local(
+    reactor: Any, sockets: SocketFolder, address: Address, protocol: Protocol, security: ClientSecurity | None
+) -> "Deferred[Any]":
+    """Connect to the socket of another broker, whose name is the host of its endpoint. It is in plain text."""
     path = sockets.socket_path(address.host)
     endpoint = UNIXClientEndpoint(reactor, path, CONNECT_SECONDS)  # type: ignore[no-untyped-call]
     connecting: Deferred[Any] = connectProtocol(endpoint, protocol)  # type: ignore[no-untyped-call]
@@ -350,19 +368,22 @@ def _run(session: Coordinator, procedure: Procedure[Any], is_stopped: Callable[[
     return None
 
 
-# --- adoption --------------------------------------------------------------------------------------------------------
+def _check_anonymous(config: BrokerConfig, listener: str) -> str:
+    """Return a line for the log about a listener at which brokers prove nothing to each other.
 
-
-def _check_brokers(config: BrokerConfig, listener: str) -> str:
-    """Return a line for the log about brokers that prove nothing to each other, which is StartError unless they may do
-    everything."""
+    Raise StartError unless everyone who proves nothing is a super user.
+    """
     anonymous = f"User:{ANONYMOUS}"
     if anonymous not in parse_super_users(config.super_users):
         raise StartError(
             f"authorizer.class.name is set, but brokers prove nothing to each other at listener {listener}, so they "
-            f"would refuse each other: leave the authorizer out, or add {anonymous} to super.users"
+            "would deny each other everything: name a listener of SASL_SSL, SASL_PLAINTEXT, or SSL with "
+            f"ssl.client.auth=required by inter.broker.listener.name, or add {anonymous} to super.users"
         )
     return f"{anonymous} is a super user: every client that proves nothing may do everything, at each listener"
+
+
+# --- adoption --------------------------------------------------------------------------------------------------------
 
 
 def adopted_data(bound: BoundBroker) -> AdoptedData | None:

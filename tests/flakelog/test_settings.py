@@ -297,7 +297,7 @@ def test_a_listener_of_brokers_is_a_danger_while_other_machines_reach_it_and_cli
     def danger(listeners, **named):
         settings = {"listeners": listeners, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT"}
         server = Settings(settings | {name.replace("_", "."): value for name, value in named.items()}).server
-        return server.danger_of_inter_broker(server.inter_broker_listener)
+        return server.danger_of_inter_broker(server.inter_broker_listener, has_authorizer=False)
 
     assert "can delete the cluster's data" in danger("PLAINTEXT://10.0.0.1:9092")
     assert "listener PLAINTEXT" in danger("PLAINTEXT://10.0.0.1:9092", inter_broker_listener_name="PLAINTEXT")

@@ -243,6 +243,12 @@ def _of_mechanisms(listener: str, properties: Mapping[str, str]) -> dict[tuple[s
     return texts
 
 
+def jaas_of(listener: str, mechanism: str, properties: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return the name and the JAAS text of a mechanism at a listener; the text is None if it is not given."""
+    name = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS}"
+    return _of_mechanisms(listener, properties).get((mechanism, JAAS), (name, None))
+
+
 def _module(name: str, text: str) -> LoginModule:
     try:
         return parse_jaas(text)

@@ -67,7 +67,7 @@ def test_a_name_is_in_the_table_once():
         ("listener.name.internal.ssl.keystore.location", HONOURED),
         ("ssl.protocol", IGNORED),
         ("listener.name.internal.plain.sasl.jaas.config", HONOURED),
-        ("sasl.mechanism.inter.broker.protocol", IGNORED),
+        ("sasl.mechanism.inter.broker.protocol", HONOURED),
         ("delegation.token.secret.key", REFUSED),
         ("confluent.license.topic", IGNORED),
         ("authorizer.class.name", HONOURED),

@@ -1,0 +1,189 @@
+"""SHELL (Twisted): a connection to another broker, with its calls in the order of their answers.
+
+    begin -> login -> ready: calls, and another login before the session ends (KIP-368) -> lost
+
+Without logins it is ready at once. Calls that are sent during another login wait for its end.
+"""
+
+from collections import deque
+from functools import partial
+from typing import Any, NamedTuple
+from typing import Protocol as Port
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import ITCPTransport
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+
+from broker.client.connection import ClientConnection
+from broker.client.core import Address
+from broker.client.errors import NotAuthenticated, Unreachable
+from broker.client.exchange import Exchange
+from broker.client.security.client_security import ClientSecurity
+from broker.client.security.twisted_session import TwistedSession
+from broker.membership.calls import AnyCall, exchange_of_call, response_to_call
+from broker.wire.errors import WireError
+
+LOGIN_SECONDS = 10.0  # for the login over a new connection, as for the connection before
+ANSWER_SECONDS = 30.0  # as `request.timeout.ms` between Kafka's brokers
+
+
+class Calls(Port):
+    """The calls to a broker, for which the connection is made."""
+
+    def ready(self, connection: "PeerConnection") -> None:
+        """Take a connection to which calls may be sent."""
+
+    def answered(self, call: AnyCall, response: Any | None) -> None:
+        """Take the response to a call, None if none will come."""
+
+    def failed(self, reason: str, *, is_refused: bool) -> None:
+        """Take the reason why the connection is closed from here.
+
+        It `is_refused` if the two brokers could not prove to each other who they are.
+        """
+
+    def lost(self, connection: "PeerConnection") -> None:
+        """Take the end of the connection. Its calls without an answer are `answered` with None next."""
+
+
+class _Request(NamedTuple):
+    """A request under way: a call, or the Deferred of a part of a login."""
+
+    call: "AnyCall | Deferred[memoryview]"
+    sent_s: float
+
+
+class PeerConnection(Protocol):
+    """One connection, which has TLS already if its security has. `security` holds for all its logins."""
+
+    transport: Any
+
+    def __init__(
+        self, reactor: Any, client_id: str, address: Address, security: ClientSecurity | None, calls: Calls
+    ) -> None:
+        self._reactor = reactor
+        self._address = address
+        self._calls = calls
+        self._frames = ClientConnection(client_id)
+        self._under_way: deque[_Request] = deque()
+        self._held: deque[AnyCall] = deque()
+        """Calls that wait for the end of another login."""
+        self._session: TwistedSession | None = None
+        if security is not None and security.asks_login:
+            self._session = TwistedSession(reactor, security, partial(security.log_in, address), self._ask)
+        self._timer: Any = None
+        self._late: Any = None
+
+    def connectionMade(self) -> None:
+        if ITCPTransport.providedBy(self.transport):
+            self.transport.setTcpNoDelay(True)
+
+    # --- logins --------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Log in, if the security asks for it, and tell when the connection is ready."""
+        if self._session is None:
+            self._calls.ready(self)
+            return
+        self._late = self._reactor.callLater(LOGIN_SECONDS, self._give_up)
+        self._session.renew().addCallbacks(self._logged_in, self._not_logged_in)
+
+    def _give_up(self) -> None:
+        self._late = None
+        self._abort(f"no login within {LOGIN_SECONDS:g} s")
+
+    def _logged_in(self, _: None) -> None:
+        self._late.cancel()
+        self._late = None
+        self._calls.ready(self)
+
+    def _renewed(self, _: None) -> None:
+        held, self._held = self._held, deque()
+        for call in held:
+            self.send(call)
+
+    def _not_logged_in(self, failure: Failure) -> None:
+        error = failure.value
+        if isinstance(error, NotAuthenticated):
+            self._abort(error.reason, is_refused=True)
+        elif not isinstance(error, Unreachable):  # the connection is lost
+            self._abort(failure.getErrorMessage())
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    def send(self, call: AnyCall) -> None:
+        """Send a call, once the connection is ready."""
+        session = self._session
+        if session is None or not session.has_to_wait:
+            self._write(exchange_of_call(self._address, call), call)
+            return
+        self._held.append(call)
+        if len(self._held) == 1:
+            session.renew().addCallbacks(self._renewed, self._not_logged_in)
+
+    def _ask(self, exchange: Exchange) -> "Deferred[memoryview]":
+        """Send a part of a login."""
+        answer: Deferred[memoryview] = Deferred()
+        self._write(exchange, answer)
+        return answer
+
+    def _write(self, exchange: Exchange, call: "AnyCall | Deferred[memoryview]") -> None:
+        _, data = self._frames.request(exchange)
+        self._under_way.append(_Request(call, self._reactor.seconds()))
+        self.transport.write(data)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Set the timer for the answer of the oldest request."""
+        if self._timer is None and self._under_way:
+            due_s = self._under_way[0].sent_s + ANSWER_SECONDS
+            self._timer = self._reactor.callLater(max(due_s - self._reactor.seconds(), 0), self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        if self._under_way and self._under_way[0].sent_s + ANSWER_SECONDS <= self._reactor.seconds():
+            self._abort(f"no answer within {ANSWER_SECONDS:g} s")
+        else:
+            self._watch()
+
+    def dataReceived(self, data: bytes) -> None:
+        try:
+            answers = self._frames.receive(memoryview(bytearray(data)))
+            responses: list[Any] = [
+                answer.body if isinstance(request.call, Deferred) else response_to_call(request.call, answer.body)
+                for request, answer in zip(self._under_way, answers, strict=False)
+            ]
+        except WireError as error:
+            self._abort(str(error))
+            return
+        for response in responses:
+            call = self._under_way.popleft().call
+            if isinstance(call, Deferred):
+                call.callback(response)
+            else:
+                self._calls.answered(call, response)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def _abort(self, reason: str, *, is_refused: bool = False) -> None:
+        self._calls.failed(reason, is_refused=is_refused)
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        for timer in (self._timer, self._late):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._late = None
+        if isinstance(reason.value, NotAuthenticated):  # the other broker has refused the certificate of this one
+            self._calls.failed(reason.value.reason, is_refused=True)
+        self._calls.lost(self)
+        calls, held = self._under_way, self._held
+        self._under_way, self._held = deque(), deque()
+        for call, _ in calls:
+            if isinstance(call, Deferred):
+                call.errback(Unreachable(str(self._address), reason.getErrorMessage()))
+            else:
+                self._calls.answered(call, None)
+        for waiting in held:
+            self._calls.answered(waiting, None)
