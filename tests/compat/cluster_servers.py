@@ -41,14 +41,23 @@ class Servers:
 
     `settings` are added to SETTINGS, and replace them. `own_settings` are for some brokers, by their numbers. `disks`
     are the SmallDisks of brokers by their numbers; without one, or with None, a broker has its data in `directory`.
-    `prefixes` are commands to run brokers under. `proxied` brokers are reached by other brokers, and reach ZooKeeper,
+    `prefixes` are commands to run brokers under, and `arguments` are more options of all. `proxied` brokers are reached by other brokers, and reach ZooKeeper,
     through the proxies `from_brokers` and `to_zookeeper`.
 
     A broker keeps its ports: librdkafka does not find a coordinator again that returns at another port.
     """
 
     def __init__(
-        self, directory, zookeeper, stack, disks=None, settings=None, proxied=(), prefixes=None, own_settings=None
+        self,
+        directory,
+        zookeeper,
+        stack,
+        disks=None,
+        settings=None,
+        proxied=(),
+        prefixes=None,
+        own_settings=None,
+        arguments=(),
     ):
         self.zookeeper = zookeeper
         self.servers = {}
@@ -65,7 +74,8 @@ class Servers:
             if number in self._disks:
                 (directory / str(number)).symlink_to(self._disks[number].directory)
                 prefix = (*self._disks[number].prefix, *prefix)
-            server = _Launched(directory / str(number), SETTINGS | (settings or {}) | own, prefix=prefix)
+            both = {"prefix": prefix, "arguments": arguments}
+            server = _Launched(directory / str(number), SETTINGS | (settings or {}) | own, **both)
             self.servers[number] = stack.enter_context(server)
         for server in self.servers.values():
             server.launch()

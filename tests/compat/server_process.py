@@ -41,16 +41,28 @@ class ServerProcess:
     """A server on free local ports. `settings` override the defaults; an empty listener turns that part off.
 
     `log` keeps the output of all runs. `prefix` is a command to run the server under (`unshare`, `prlimit`, ...), which
-    must exec the rest. `root` is the checkout whose code it runs.
+    must exec the rest. `arguments` are more options of the server. `root` is the checkout whose code it runs.
     """
 
-    def __init__(self, data_dir, settings=None, *, zookeeper=None, prefix=(), env=None, command="server", root=ROOT):
+    def __init__(
+        self,
+        data_dir,
+        settings=None,
+        *,
+        zookeeper=None,
+        prefix=(),
+        env=None,
+        command="server",
+        root=ROOT,
+        arguments=(),
+    ):
         self.data_dir = Path(data_dir)
         self.settings = FREE_PORTS | (settings or {})
         if not any(name.startswith("log.retention") for name in self.settings):
             self.settings |= KEEP_ALL
         self._zookeeper = zookeeper
         self._prefix = tuple(prefix)
+        self._arguments = tuple(arguments)
         self._env = env or {}
         self._command = command
         self._root = root
@@ -76,7 +88,7 @@ class ServerProcess:
         argv = [*self._prefix, sys.executable, "-m", "flakelog", self._command, "--data-dir", str(self.data_dir)]
         for name, value in self.settings.items():
             argv += ["--set", f"{name}={value}"]
-        return argv + (["--zookeeper", self._zookeeper] if self._zookeeper else [])
+        return [*argv, *self._arguments, *(["--zookeeper", self._zookeeper] if self._zookeeper else [])]
 
     def start(self):
         """Start the server and wait for its `ready:` line; raise DidNotStart if it ends before that."""

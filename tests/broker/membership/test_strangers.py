@@ -6,15 +6,6 @@ It moves no leader, deletes no log, shrinks no ISR, and raises no controller epo
 from types import SimpleNamespace
 
 import pytest
-from kio.schema.add_partitions_to_txn.v5.request import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
-from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsRequest
-from kio.schema.types import BrokerId, ProducerId, TopicName, TransactionalId
-from kio.schema.write_txn_markers.v1.request import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from kio.static.primitive import i16, i32, i64
 
 from broker.client.address import Address
 from broker.client.connection import ClientConnection
@@ -23,68 +14,15 @@ from broker.membership.calls import FetchCall, exchange_of_call, is_denied, resp
 from broker.membership.peer_calls import PeerCall
 from broker.security.authorization.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from broker.wire.fetch import FetchPartition, FetchRequest
-from broker.wire.inter_broker import (
-    AlterPartitionData,
-    AlterPartitionRequest,
-    AlterPartitionTopic,
-    ControlledShutdownRequest,
-    IsrMember,
-)
 from tests.broker.engine_client import CREATE_TOPICS, OFFSET_FOR_LEADER_EPOCH
 from tests.broker.engine_cluster import BROKERS, CLIENTS, EngineCluster
-from tests.broker.membership.orders import leader_and_isr, stop_replica, update_metadata
+from tests.broker.membership.stranger_requests import EPOCH, REQUESTS
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-EPOCH = 99
-"""The controller epoch of a stranger's orders, far above the real one."""
 TOPICS = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 ALL_RIGHTS = frozenset(
     AclBinding(kind, PatternType.LITERAL, "*", "User:ada", "*", Operation.ALL, Permission.ALLOW) for kind in TOPICS
 )
-REQUESTS = {
-    "LeaderAndIsr": lambda at: leader_and_isr("flights", (0, 2, 50), topic_id=at.topic_id, **at.order),
-    "StopReplica": lambda at: stop_replica("flights", 0, delete=True, leader_epoch=50, **at.order),
-    "UpdateMetadata": lambda at: update_metadata("flights", (0, 2, 50), topic_id=at.topic_id, controller_epoch=EPOCH),
-    "ControlledShutdown": lambda at: ControlledShutdownRequest(broker_id=BrokerId(1), broker_epoch=i64(at.epoch)),
-    "AlterPartition": lambda at: AlterPartitionRequest(
-        broker_id=BrokerId(1), broker_epoch=i64(at.epoch), topics=(_without_followers(at),)
-    ),
-    "AllocateProducerIds": lambda at: AllocateProducerIdsRequest(
-        broker_id=BrokerId(1), broker_epoch=i64(at.epoch)
-    ),
-    "AddPartitionsToTxn": lambda at: AddPartitionsToTxnRequest(
-        transactions=(
-            AddPartitionsToTxnTransaction(
-                transactional_id=TransactionalId("orders"),
-                producer_id=ProducerId(7),
-                producer_epoch=i16(0),
-                verify_only=False,
-                topics=(AddPartitionsToTxnTopic(name=TopicName("flights"), partitions=(i32(0),)),),
-            ),
-        ),
-    ),
-    "WriteTxnMarkers": lambda at: WriteTxnMarkersRequest(
-        markers=(
-            WritableTxnMarker(
-                producer_id=ProducerId(7),
-                producer_epoch=i16(0),
-                transaction_result=True,
-                topics=(WritableTxnMarkerTopic(name=TopicName("flights"), partition_indexes=(i32(0),)),),
-                coordinator_epoch=i32(1),
-            ),
-        )
-    ),
-}
-
-
-def _without_followers(at):
-    data = AlterPartitionData(
-        partition_index=i32(0),
-        leader_epoch=i32(at.state.leader_epoch),
-        new_isr_with_epochs=(IsrMember(broker_id=BrokerId(1), broker_epoch=i64(at.epoch)),),
-        partition_epoch=i32(at.state.partition_epoch),
-    )
-    return AlterPartitionTopic(topic_id=at.topic_id, partitions=(data,))
 
 
 @pytest.fixture

@@ -1,0 +1,120 @@
+"""Three brokers on SASL_SSL with an authorizer, under load, lose no acknowledged record, whatever dies or is renewed.
+
+`make test` makes one kill, `make soak` all of the faults many times, as it does of brokers in plain text.
+"""
+
+from contextlib import ExitStack
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from broker.client.blocking import Client
+from broker.client.errors import Unreachable
+from broker.client.message_exchange import exchange_of, response_to
+from broker.membership.calls import is_denied
+from tests.broker.membership.stranger_requests import EPOCH, REQUESTS
+from tests.compat.faults.replicated_brokers import NUMBERS
+from tests.compat.faults.replicated_loads import Librdkafka, NumbersLoad, replicated_loads
+from tests.compat.faults.rounds import KILLS, OUTAGES
+from tests.compat.faults.secure_brokers import JAAS, STRANGER, SecureServers
+from tests.compat.sasl_users import jaas
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, zookeeper):
+    with ExitStack() as stack:
+        yield SecureServers(tmp_path_factory.mktemp("secure"), f"{zookeeper.hosts}/secure", stack)
+
+
+def test_a_kill_of_the_leader_and_controller_loses_nothing(cluster):
+    killed = cluster.choose("leader and controller")
+    load = NumbersLoad(cluster, Librdkafka(cluster.bootstrap))
+    load.await_more()
+    cluster.kill(killed)
+    load.await_more()
+    cluster.start(killed)
+    cluster.await_in_sync()
+    load.await_more()
+    load.stop()
+    cluster.await_level()
+    load.check()
+    cluster.delete([load.topic])
+
+
+def ask(client, message):
+    """Return the response to a request, None if the broker has closed the connection."""
+
+    def asking():
+        return response_to(message, (yield exchange_of(client.core.bootstrap[0], message)))
+
+    try:
+        return client.run(asking())
+    except Unreachable:
+        return None
+
+
+@pytest.mark.parametrize("listener", ["broker", "broker.BROKERS"])
+def test_a_stranger_with_all_rights_on_topics_is_denied_what_brokers_do(cluster, listener):
+    """The stranger is anonymous at the listener of clients, and logs in at that of brokers."""
+    cluster.place_evenly()
+    cluster.create("flights", 1)
+    controller, leaders = cluster.controller, cluster.leaders("flights")
+    order = {"controller_epoch": EPOCH, "broker_epoch": 1 << 40}
+    state = SimpleNamespace(leader_epoch=0, partition_epoch=0)
+    target = SimpleNamespace(topic_id=UUID(int=7), state=state, epoch=1 << 40, order=order)
+    for server in cluster.servers.values():
+        security = cluster.security_of(STRANGER) if listener.endswith("BROKERS") else None
+        for name, request in REQUESTS.items():
+            with Client(server.addresses[listener], security=security) as client:
+                response = ask(client, request(target))
+            assert is_denied(response) if response is not None else listener == "broker", name
+    assert (cluster.controller, cluster.leaders("flights")) == (controller, leaders)
+    cluster.produce("flights", "still", [0])
+    cluster.delete(["flights"])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("turn", range(KILLS))
+@pytest.mark.parametrize("kind", ["leader and controller", "leader", "controller", "follower"])
+def test_the_partitions_of_a_killed_broker_go_on_without_it(cluster, processes, kind, turn):
+    killed = cluster.choose(kind)
+    with replicated_loads(cluster, processes) as loads:
+        cluster.kill(killed)
+        loads.await_more()
+        cluster.start(killed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("turn", range(OUTAGES))
+def test_new_certificates_are_taken_under_load_without_a_restart(cluster, processes, turn):
+    cluster.place_evenly()
+    with replicated_loads(cluster, processes) as loads:
+        for number in NUMBERS:
+            mark = cluster[number].mark()
+            cluster.renew_certificate(number)
+            cluster[number].wait_for_log("BROKERS has a new certificate", mark)
+            loads.await_more()
+        killed = NUMBERS[turn % len(NUMBERS)]
+        cluster.kill(killed)  # it connects anew to both others, and they to it
+        cluster.start(killed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("turn", range(OUTAGES))
+def test_a_broker_with_a_wrong_password_is_named_on_both_sides_and_the_others_go_on(cluster, processes, turn):
+    wrong = NUMBERS[turn % len(NUMBERS)]
+    settings = cluster[wrong].settings
+    right = settings[JAAS]
+    with replicated_loads(cluster, processes) as loads:
+        assert cluster[wrong].stop() == 0
+        others = [cluster[number] for number in cluster.others(wrong)]
+        marks = [server.mark() for server in (cluster[wrong], *others)]
+        settings[JAAS] = jaas("broker", "wrong", "SCRAM-SHA-512")
+        cluster[wrong].launch()
+        cluster[wrong].wait_for_log("the broker refuses the login by SCRAM-SHA-512", marks[0])
+        others[0].wait_for_log("wrong password: 'broker'", marks[1])
+        loads.await_more()
+        cluster.kill(wrong)
+        settings[JAAS] = right
+        cluster.start(wrong)
