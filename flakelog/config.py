@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from broker.security.password_encoder import OLD_SECRET, SECRET
 from broker.security.sasl.exchange import GSSAPI
 from broker.security.tls_config import REQUIRED, TlsConfig
 from coordination.access import an_ensemble
@@ -116,6 +117,15 @@ class ServerConfig:
         "Whether only brokers may change the nodes of the cluster in ZooKeeper, and read those of users and brokers. "
         "It needs flakelog.ids.zookeeper.credentials.file, or a keystore for TLS. `flakelog cluster zookeeper-acl` "
         "does the same to nodes that exist.",
+    )
+    password_encoder_secret: str | None = setting(
+        SECRET,
+        None,
+        "The secret with which passwords in settings that are altered at run time are encrypted in ZooKeeper. Without "
+        "it a cluster refuses to alter such a setting. The text is Kafka 3.9's.",
+    )
+    password_encoder_old_secret: str | None = setting(
+        OLD_SECRET, None, "The secret of before, so that a new one can be set: passwords that it encrypted are read."
     )
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable", True, "Whether a stop first asks the controller to move what the broker leads."

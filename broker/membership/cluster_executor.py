@@ -28,7 +28,7 @@ from broker.cluster.entity_configs import write_config
 from broker.cluster.procedure import Procedure
 from broker.cluster.requests import Answer, CreatePartitions, CreateTopic, DeleteTopic, Request
 from broker.cluster.topic_creation import create_topic_as_broker
-from broker.membership.entity_settings import AlteredEntities, altered_entities, merged
+from broker.membership.entity_settings import AlteredEntities, altered_entities, encoded, merged
 from broker.metadata.changes import Keys
 from broker.metadata.image import Image
 from broker.metadata.producer_ids import ProducerIds
@@ -36,6 +36,7 @@ from broker.metadata.staged import Staged
 from broker.metadata.topic import NO_LEADER, Topic
 from broker.now import Now
 from broker.security.authorization.acl import AclBinding
+from broker.security.password_encoder import PasswordEncoder
 from broker.wire.errors import ApiError, ErrorCode
 from coordination.errors import FlakelogError
 from coordination.port import CoordinationError, Operation, Result
@@ -84,6 +85,7 @@ class ClusterExecutor:
         submit: Submit,
         producer_ids: ProducerIds,
         new_uuid: Callable[[], UUID],
+        passwords: PasswordEncoder,
     ) -> None:
         self.on_end: Callable[[Now], None] = lambda now: None
         self._image = image
@@ -91,6 +93,7 @@ class ClusterExecutor:
         self._submit = submit
         self._producer_ids = producer_ids
         self._new_uuid = new_uuid
+        self._passwords = passwords
         self._works: list[_Work] = []
         self._owners = OperationOwners()
 
@@ -152,7 +155,8 @@ class ClusterExecutor:
     def _write(self, work: _Work, entity: ConfigEntity, values: Mapping[str, str | None], now: Now) -> None:
         """Write the settings of an entity that differ; None removes one."""
         name = entity.names[0] if entity.entity_type == TOPIC_TYPE else None
-        self._run(work, name, write_config(entity, lambda present: merged(present, values)), now)
+        texts = encoded(entity, values, self._passwords)
+        self._run(work, name, write_config(entity, lambda present: merged(present, texts)), now)
 
     def _write_acls(self, work: _Work, acls: frozenset[AclBinding], now: Now) -> None:
         work.added, work.removed = acls - self._image.acls, self._image.acls - acls

@@ -30,7 +30,8 @@ from broker.cluster.documents import DamagedDocument
 from broker.metadata.change import Change, Credential, Entity, entity_of
 from broker.metadata.image import Image
 from broker.quota.client_quotas import CLIENT_ID, IP, USER, quota_text
-from broker.settings.config import BrokerConfig, TopicConfig, with_properties
+from broker.security.password_encoder import PasswordEncoder
+from broker.settings.config import BrokerConfig, TopicConfig, is_secret, with_properties
 from idgen.settings import InvalidSetting
 
 _MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
@@ -44,8 +45,10 @@ AlteredEntities: TypeAlias = dict[ConfigEntity, dict[str, str | None]]
 class EntitySettings:
     """The settings of topics that were read, and the changes that updates make of an image."""
 
-    def __init__(self, report: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None], passwords: PasswordEncoder, broker_id: int) -> None:
         self._report = report
+        self._passwords = passwords
+        self._broker_id = str(broker_id)
         self._of_topics: dict[str, Mapping[str, str]] = {}
         self._ids: dict[str, UUID | None] = {}
         """The ids of topics whose settings were read since the topic was made."""
@@ -96,7 +99,7 @@ class EntitySettings:
                 if topic is not None and topic.properties != properties:
                     topics[name] = topic.with_properties(properties)
             elif entity.entity_type == BROKER_TYPE:
-                brokers[entity.names[0] or ""] = self._valid(entity, settings, _check_broker)
+                brokers[entity.names[0] or ""] = self._valid(entity, self._decoded(entity, settings), _check_broker)
             else:
                 self._read_quotas(entity, settings, quotas)
                 self._read_credentials(entity, settings, credentials)
@@ -113,6 +116,20 @@ class EntitySettings:
     def _topic_read(self, name: str, settings: Mapping[str, str]) -> Mapping[str, str]:
         self._of_topics[name] = self._valid(topic_entity(name), settings, _check_topic)
         return self._of_topics[name]
+
+    def _decoded(self, entity: ConfigEntity, settings: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the settings of brokers with their passwords. Those of another broker are that broker's own secret."""
+        decoded = dict(settings)
+        for name, text in settings.items():
+            if not is_secret(name):
+                continue
+            try:
+                decoded[name] = self._passwords.decode(text)
+            except ValueError as error:
+                del decoded[name]
+                if entity.names[0] in (None, self._broker_id):
+                    self._report(f"{entity.path}: {name}: {error}; the setting is ignored")
+        return decoded
 
     def _valid(
         self, entity: ConfigEntity, settings: Mapping[str, str], check: Callable[[Mapping[str, str]], object]
@@ -239,6 +256,19 @@ def _add(
     values.update((name, None) for name in before if name not in after)
     if values:
         altered.setdefault(entity, {}).update(values)
+
+
+def encoded(
+    entity: ConfigEntity, values: Mapping[str, str | None], passwords: PasswordEncoder
+) -> Mapping[str, str | None]:
+    """Return new values of settings as the coordinator keeps them. Raise InvalidSetting for a password that it may not.
+    """
+    if entity.entity_type != BROKER_TYPE:
+        return values
+    return {
+        name: passwords.encode(name, value) if value is not None and is_secret(name) else value
+        for name, value in values.items()
+    }
 
 
 def merged(present: Mapping[str, str], values: Mapping[str, str | None]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from broker.cluster.acl_watch import AclWatch
 from broker.cluster.channel import Call
-from broker.cluster.config_entity import BROKER_TYPE, TOPIC_TYPE, ConfigEntity
+from broker.cluster.config_entity import BROKER_TYPE, TOPIC_TYPE, ConfigEntity, broker_entity
 from broker.cluster.config_watch import ConfigWatch
 from broker.cluster.controller import Controller
 from broker.cluster.documents import CONTROLLER, Life, Registration
@@ -29,7 +29,7 @@ from broker.cluster.requests import Answer, Request
 from broker.membership.calls import AddressedCall, AnyCall, FetchCall, Fetchers
 from broker.membership.cluster_executor import ClusterExecutor
 from broker.membership.disk_notices import DiskNotices
-from broker.membership.entity_settings import EntitySettings
+from broker.membership.entity_settings import EntitySettings, encoded
 from broker.membership.metadata_updates import live_brokers, topics_of
 from broker.membership.peer_calls import PeerCalls
 from broker.membership.problem_reports import ProblemReports
@@ -39,6 +39,7 @@ from broker.metadata.image import IMAGE_CAME, Image, ImageDelta
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.topic import Topic
 from broker.now import Now
+from broker.security.password_encoder import PasswordEncoder, PlainPasswords
 from broker.wire.errors import ErrorCode, WireError
 from coordination.port import (
     Changed,
@@ -76,6 +77,8 @@ class Membership:
     boot_id: str = ""
     has_authorizer: bool = False
     """True if clients may do what the cluster's access rules allow."""
+    passwords: PasswordEncoder = PlainPasswords()
+    """Encodes the passwords in the settings of brokers, which the coordinator keeps."""
 
 
 class _TimedCore(Core, Protocol):
@@ -116,7 +119,7 @@ class Member:
         self._configs = ConfigWatch()
         self._acls = AclWatch() if membership.has_authorizer else None
         """The access rules of the cluster."""
-        self._settings = EntitySettings(report)
+        self._settings = EntitySettings(report, membership.passwords, membership.broker_id)
         self._session_id = 0
         self._serves = False
         self._retry_ms = 0
@@ -131,7 +134,9 @@ class Member:
             lambda now: self.executor.follow(now),
             report,
         )
-        self.executor = ClusterExecutor(self.image, self.controller, self.submit, self.producer_ids, new_uuid)
+        self.executor = ClusterExecutor(
+            self.image, self.controller, self.submit, self.producer_ids, new_uuid, membership.passwords
+        )
         self._disk_notices = DiskNotices(membership.broker_id)
         self._parts: tuple[_TimedCore, ...] = (
             self._registration, self._configs, self.controller, self.executor, self._disk_notices
@@ -164,6 +169,10 @@ class Member:
             if self._acls.failure is not None:
                 problems.append(f"access rules cannot be read, which is tried again: {self._acls.failure}")
         return problems
+
+    def check_passwords(self, properties: Mapping[str, str]) -> None:
+        """Raise InvalidSetting if a setting of this broker is a password that the coordinator may not keep."""
+        encoded(broker_entity(self.membership.broker_id), properties, self.membership.passwords)
 
     # --- life ----------------------------------------------------------------------------------------------------
 

@@ -234,6 +234,8 @@ class BrokerServices:
         self.sasl.check(properties)
         if self.peer_security is not None:
             self.peer_security.check(properties)
+        if self.member is not None:
+            self.member.check_passwords(properties)
 
     # --- quotas --------------------------------------------------------------------------------------------------
 

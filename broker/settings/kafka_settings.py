@@ -347,6 +347,8 @@ _BROKER_ROWS = [
         transaction.state.log.segment.bytes int 104857600
         transactional.id.expiration.ms int 604800000
         unclean.leader.election.enable boolean false
+        ~password.encoder.old.secret password -
+        ~password.encoder.secret password -
         ~zookeeper.connect string -
         ~zookeeper.session.timeout.ms int 18000
         ~zookeeper.set.acl boolean false
@@ -901,6 +903,16 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
+        ~password.encoder.cipher.algorithm string AES/CBC/PKCS5Padding
+        ~password.encoder.iterations int 4096
+        ~password.encoder.key.length int 128
+        ~password.encoder.keyfactory.algorithm string -
+        """,
+        IGNORED,
+        "passwords are encrypted as by default; each text names how it was made",
+    ),
+    *_rows(
+        """
         ~auto.include.jmx.reporter string -
         ~broker.id.generation.enable string -
         ~delegation.token.master.key string -
@@ -911,12 +923,6 @@ _BROKER_ROWS = [
         ~log.message.downconversion.enable string -
         ~log.message.format.version string -
         ~offsets.commit.required.acks string -
-        ~password.encoder.cipher.algorithm string -
-        ~password.encoder.iterations string -
-        ~password.encoder.key.length string -
-        ~password.encoder.keyfactory.algorithm string -
-        ~password.encoder.old.secret string -
-        ~password.encoder.secret string -
         ~quota.consumer.default string -
         ~quota.producer.default string -
         ~reserved.broker.max.id string -

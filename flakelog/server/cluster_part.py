@@ -4,6 +4,7 @@
       -> registered -> (serves) ... told to stop -> controlled shutdown -> (logs closed) -> session ends
 """
 
+import os
 import random
 import time
 import uuid
@@ -29,7 +30,7 @@ from broker.cluster.protected_nodes import cluster_access
 from broker.cluster.registration import await_cluster
 from broker.cluster.shared_secret import shared_secret
 from broker.log.leader_epochs import FILE, decode
-from broker.membership.entity_settings import altered_entities
+from broker.membership.entity_settings import altered_entities, encoded
 from broker.membership.member import Member, Membership
 from broker.metadata.change import Change
 from broker.metadata.image import IMAGE_CAME, Image
@@ -37,6 +38,7 @@ from broker.metadata.topic import Topic
 from broker.net.coordination import CoordinatorShell
 from broker.net.peer_security import PeerSecurity
 from broker.net.peers import CONNECT_SECONDS, PeerConnections
+from broker.security.password_encoder import EncryptedPasswords, PasswordEncoder, PlainPasswords
 from broker.security.principal_rules import ANONYMOUS
 from broker.settings.config import BrokerConfig, parse_super_users
 from broker.waiting.purgatory import Delayed, Purgatory
@@ -77,7 +79,7 @@ def join_cluster(
         session = yield _enter(coordinator, bound, lifecycle)
     else:
         session = yield _connect(coordinator.hosts, settings, reactor, report, lifecycle)
-    data = adopted_data(bound)
+    data = adopted_data(bound, _passwords_of(settings, bound))
     if data is not None:
         yield deferToThread(_run, session, adopt(bound.config.node_id, data), lambda: lifecycle.stopped)
         report(f"the data of this directory is in the cluster of {session.scope}")
@@ -189,6 +191,7 @@ class ClusterPart:
             server.zookeeper_session_timeout_ms,
             boot_id(),
             has_authorizer=has_authorizer,
+            passwords=_passwords_of(self._settings, self._bound),
         )
 
     def fields_of_services(self) -> dict[str, Any]:
@@ -368,6 +371,14 @@ def _run(session: Coordinator, procedure: Procedure[Any], is_stopped: Callable[[
     return None
 
 
+def _passwords_of(settings: Settings, bound: BoundBroker) -> PasswordEncoder:
+    """Return what encodes passwords: ZooKeeper gets none in plain text, and the directory of one machine is its own."""
+    if bound.sockets is not None:
+        return PlainPasswords()
+    server = settings.server
+    return EncryptedPasswords(server.password_encoder_secret, os.urandom, server.password_encoder_old_secret)
+
+
 def _check_anonymous(config: BrokerConfig, listener: str) -> str:
     """Return a line for the log about a listener at which brokers prove nothing to each other.
 
@@ -386,8 +397,9 @@ def _check_anonymous(config: BrokerConfig, listener: str) -> str:
 # --- adoption --------------------------------------------------------------------------------------------------------
 
 
-def adopted_data(bound: BoundBroker) -> AdoptedData | None:
-    """Return what a directory brings into a cluster; None if it belongs to one, or has nothing."""
+def adopted_data(bound: BoundBroker, passwords: PasswordEncoder) -> AdoptedData | None:
+    """Return what a directory brings into a cluster; None if it belongs to one, or has nothing. Raise InvalidSetting.
+    """
     local = bound.local
     document = local.document()
     if document.coordinator:
@@ -398,7 +410,7 @@ def adopted_data(bound: BoundBroker) -> AdoptedData | None:
         credentials=document.credentials or None,
     )
     configs = {
-        entity: {name: value for name, value in values.items() if value is not None}
+        entity: {name: value for name, value in encoded(entity, values, passwords).items() if value is not None}
         for entity, values in altered_entities(Image(), change).items()
     }
     if not (document.topics or configs or document.producer_ids_end or document.acls):

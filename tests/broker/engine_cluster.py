@@ -21,6 +21,7 @@ from broker.membership.calls import exchange_of_call, link_of, response_to_call
 from broker.membership.member import Member, Membership
 from broker.metadata.image import RegisteredBroker
 from broker.now import Now
+from broker.security.password_encoder import PlainPasswords
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import CoordinationError
 from tests.broker.engine_client import CREATE_TOPICS, FIND_COORDINATOR, WALL_MS, EngineBroker
@@ -44,7 +45,7 @@ class ClusterNode:
         registration = Registration(tuple(Endpoint(name, "PLAINTEXT", *at) for name, at in endpoints.items()), 0)
         membership = Membership(
             broker_id, registration, BROKERS, cluster.cluster_id, False, SESSION_MS, self.boot_id,
-            has_authorizer="authorizer_class_name" in cluster.settings,
+            has_authorizer="authorizer_class_name" in cluster.settings, passwords=cluster.passwords,
         )  # fmt: skip
         self.member = Member(membership, lambda line: self.reported.append(line), self._new_uuid)
         self.own = RegisteredBroker(broker_id, endpoints)
@@ -168,9 +169,10 @@ class Link:
 
 
 class EngineCluster:
-    """Brokers 1 to `nodes`. `settings` are those of EngineBroker."""
+    """Brokers 1 to `nodes`. `settings` are those of EngineBroker, and `passwords` encode those in settings."""
 
-    def __init__(self, nodes=3, **settings):
+    def __init__(self, nodes=3, passwords=PlainPasswords(), **settings):
+        self.passwords = passwords
         self.ensemble = Ensemble()
         self.cluster_id = "cluster"
         self.settings = settings

@@ -41,8 +41,8 @@ class Servers:
 
     `settings` are added to SETTINGS, and replace them. `own_settings` are for some brokers, by their numbers. `disks`
     are the SmallDisks of brokers by their numbers; without one, or with None, a broker has its data in `directory`.
-    `prefixes` are commands to run brokers under, and `arguments` are more options of all. `proxied` brokers are reached by other brokers, and reach ZooKeeper,
-    through the proxies `from_brokers` and `to_zookeeper`.
+    `prefixes` are commands to run brokers under, and `arguments` are more options of all. `proxied` brokers are reached
+    by other brokers, and reach ZooKeeper, through the proxies `from_brokers` and `to_zookeeper`.
 
     A broker keeps its ports: librdkafka does not find a coordinator again that returns at another port.
     """

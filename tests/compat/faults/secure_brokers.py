@@ -38,8 +38,6 @@ def password_of(user):
 class SecureServers(ReplicatedServers):
     """Three servers with one ZooKeeper. `settings` replace those of secure brokers."""
 
-    _administrator = None
-
     def __init__(self, directory, zookeeper, stack, settings=None, **more):
         self.files = TlsFiles(directory / "tls")
         self._passwords = directory / "passwords"
@@ -66,6 +64,7 @@ class SecureServers(ReplicatedServers):
             "ssl.truststore.location": str(self.files.ca),
             "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
             "super.users": f"User:{BROKER};User:{ADMIN}",
+            "password.encoder.secret": "marked-encoder-secret",
         }
 
     # --- certificates and passwords ------------------------------------------------------------------------------
@@ -85,19 +84,22 @@ class SecureServers(ReplicatedServers):
         self.files.authority.issue(f"broker-{number}").write_pem(new)
         new.rename(self._certificate(number))
 
-    def set_password(self, user, password):
-        """Give a user another password for SCRAM."""
+    def change_password(self, password):
+        """Change the password with which brokers log in to each other, first the user's and then each broker's."""
+        self._set_password(BROKER, password)
+        for number in NUMBERS:
+            self.alter(number, JAAS, jaas(BROKER, password, SCRAM))
+
+    def _set_password(self, user, password):
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         upsertion = UserScramCredentialUpsertion(user, info, password.encode())
-        (done,) = self.administrator.alter_user_scram_credentials([upsertion]).values()
-        done.result(SECONDS)
+        self._administer_as_admin(lambda admin: admin.alter_user_scram_credentials([upsertion]))
 
     def alter(self, number, name, value):
         """Alter a setting of one broker at run time."""
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.BROKER, str(number), incremental_configs=[entry])
-        (done,) = self.administrator.incremental_alter_configs([resource]).values()
-        done.result(SECONDS)
+        self._administer_as_admin(lambda admin: admin.incremental_alter_configs([resource]))
 
     # --- clients at the listener of brokers ----------------------------------------------------------------------
 
@@ -123,17 +125,18 @@ class SecureServers(ReplicatedServers):
             "sasl.jaas.config": jaas(user, password_of(user), SCRAM),
         }
 
-    @property
-    def administrator(self):
-        """A client that stays open, because the futures of one that is collected fail."""
-        if self._administrator is None:
-            self._administrator = AdminClient(self.login(ADMIN))
-        return self._administrator
+    def _administer_as_admin(self, begin):
+        """Let `begin(admin)` begin acts of the administrator, and wait for their ends.
+
+        Each time it is a new client, because librdkafka does not look for a new controller.
+        """
+        admin = AdminClient(self.login(ADMIN))  # its futures fail if it is collected
+        for done in begin(admin).values():
+            done.result(SECONDS)
 
     def grant_all(self, principal):
         """Give a principal all rights on topics, groups and transactions."""
         kinds = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
         rest = principal, "*", AclOperation.ALL, AclPermissionType.ALLOW
         rules = [AclBinding(kind, "*", ResourcePatternType.LITERAL, *rest) for kind in kinds]
-        for done in self.administrator.create_acls(rules).values():
-            done.result(SECONDS)
+        self._administer_as_admin(lambda admin: admin.create_acls(rules))

@@ -102,6 +102,23 @@ def test_new_certificates_are_taken_under_load_without_a_restart(cluster, proces
 
 @pytest.mark.soak
 @pytest.mark.parametrize("turn", range(OUTAGES))
+def test_a_new_password_between_brokers_is_taken_under_load_without_a_restart(cluster, processes, turn):
+    """A broker that starts again logs in with it too: it is in ZooKeeper, and nobody reads it there."""
+    cluster.place_evenly()
+    with replicated_loads(cluster, processes) as loads:
+        cluster.change_password(f"marked-password-{turn}")
+        loads.await_more()
+        killed = NUMBERS[turn % len(NUMBERS)]
+        cluster.kill(killed)
+        mark = cluster[killed].mark()
+        cluster.start(killed)
+        loads.await_more()
+        assert "refuses the login" not in cluster[killed].log_since(mark)
+    assert "marked-" not in cluster.log
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("turn", range(OUTAGES))
 def test_a_broker_with_a_wrong_password_is_named_on_both_sides_and_the_others_go_on(cluster, processes, turn):
     wrong = NUMBERS[turn % len(NUMBERS)]
     settings = cluster[wrong].settings
