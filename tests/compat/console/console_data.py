@@ -23,6 +23,7 @@ def fill(client):
     later_ms = time.time_ns() // 1_000_000 + 3_000_000  # a document is read while it is new
     publish(client, "__flakelog_topologies", "a", topology(), later_ms)
     publish(client, "__flakelog_replays", "ab", replay(), TIME_MS)
+    publish(client, "__flakelog_mirrors", "a", mirror(), later_ms)
 
 
 def order(n):
@@ -54,6 +55,19 @@ def topology():
         "dead_letter_topics": ["orders.dead-letters"],
         "partitions": [{"topic": "orders", "partition": n, "phase": "running", "lag": 40, "component": "orders",
                         "watermark": 160, "high_watermark": 200, "lag_ms": 900, "pending": 12} for n in range(3)],
+    }  # fmt: skip
+
+
+def mirror():
+    figures = {"records": 3_000, "records_per_s": 50.0, "lag": 7, "errors": 0}
+    topics = [{"topic": f"orders-{n}", **figures} for n in range(3)]
+    partitions = [{"topic": row["topic"], "partition": 0, "copied": 3_000, "end": 3_007, "lag": 7} for row in topics]
+    return {
+        "v": 1, "name": "europe", "from": "eu-1.example:9092,eu-2.example:9092", "to": "us-1.example:9092",
+        "prefix": "eu.", "state": "running", "expires_ms": 1 << 50, "records": 9_000, "records_per_s": 150.0,
+        "bytes_per_s": 15_000.0, "lag": 21, "errors": 0, "topics": topics, "partitions": partitions,
+        "stopped": {"orders-2": "its records before offset 3000 are gone at the source"}, "host": "shop-1", "pid": 7,
+        "run_id": "5f0c",
     }  # fmt: skip
 
 

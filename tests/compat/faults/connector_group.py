@@ -54,8 +54,9 @@ class Load(threading.Thread):
         while not self._ends.wait(0.01):
             for partition in PARTITIONS:
                 records = [BatchRecord(at, 0, None, b"%d" % (self.sent + at)) for at in range(self._batch)]
+                now_ms = time.time_ns() // 1_000_000  # Kafka deletes records that are older than its retention
                 try:
-                    self._client.produce(self._topic, partition, encode_batch(records, base_timestamp_ms=1))
+                    self._client.produce(self._topic, partition, encode_batch(records, base_timestamp_ms=now_ms))
                     self.sent += self._batch
                 except ClientError:
                     break

@@ -4,7 +4,6 @@
 the middle of a rebalance.
 """
 
-from contextlib import ExitStack
 from random import Random
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from tests.compat.faults.connector_group import ConnectorGroup, Load
 from tests.compat.faults.zookeeper_ensemble import ZooKeeperEnsemble
+from tests.compat.mirror.kafka_node import KafkaNode
 from tests.compat.server_process import ServerProcess
 from tests.patience import until
 
@@ -22,9 +22,9 @@ LAPSE = "nothing is delivered meanwhile"
 
 
 class World:
-    """A group of consumers with its load. `server` is None if the log is Apache Kafka's."""
+    """A group of consumers with its load. `server` is the log's, Flakelog or Apache Kafka."""
 
-    def __init__(self, group, load, zookeeper, server=None):
+    def __init__(self, group, load, zookeeper, server):
         self.group = group
         self.load = load
         self.zookeeper = zookeeper
@@ -55,10 +55,9 @@ class World:
         joined.leave()
 
     def kill_broker(self, random):
-        if self.server is not None:
-            joined = self.group.start()
-            self.server.restart()
-            joined.leave()
+        joined = self.group.start()
+        self.server.restart()
+        joined.leave()
 
     def kill_zookeeper(self, random):
         """ZooKeeper is away for longer than the consumers believe in their sessions."""
@@ -165,12 +164,18 @@ def test_no_message_is_lost_while_one_zookeeper_of_three_dies(ensemble, server_o
         run_round(world, random.sample(faults, len(faults)), random, MESSAGES)
 
 
+@pytest.fixture(scope="module")
+def kafka_node(tmp_path_factory):
+    with KafkaNode(tmp_path_factory.mktemp("kafka") / "node") as node:
+        yield node
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_no_message_of_apache_kafka_is_lost(kafka, zookeeper, name, number):
+def test_no_message_of_apache_kafka_is_lost(kafka_node, zookeeper, name, number):
     """The registry has no brokers: the consumers find them, and the topics, by `servers`."""
-    random = Random(number)
-    load = Load(kafka, name, batch=100)
-    with ExitStack() as stack:
-        group = stack.enter_context(ConnectorGroup(f"{zookeeper.hosts}/kafka", name, kafka))
-        run_round(World(group, load, zookeeper), random.sample(FAULTS, len(FAULTS)), random, MESSAGES)
+    random, servers = Random(number), kafka_node.bootstrap_servers
+    load = Load(servers, name, batch=100)
+    with ConnectorGroup(f"{zookeeper.hosts}/kafka", name, servers) as group:
+        world = World(group, load, zookeeper, kafka_node)
+        run_round(world, random.sample(FAULTS, len(FAULTS)), random, MESSAGES)

@@ -2,18 +2,28 @@
 
 import subprocess
 
+import pytest
+
 from benchmarks.apache import SHORT_LIVED, await_answer, kafka_command, start_kafka
+from benchmarks.native import Unavailable
 from tests.patience import SECONDS
 
 
 class KafkaNode:
-    """A node with the methods of `flakelog.testing.Broker` that the tests of mirrors call. A context manager."""
+    """A node with the methods of `flakelog.testing.Broker` that its tests call. A context manager.
+
+    Without Apache Kafka it skips the test.
+    """
 
     def __init__(self, directory):
         self._directory = directory
         self._process = None
 
     def __enter__(self):
+        try:
+            kafka_command()
+        except Unavailable as why:
+            pytest.skip(str(why))
         self._directory.mkdir()
         _, self._process = start_kafka(self._directory)
         await_answer(self.bootstrap_servers, self._process)

@@ -5,8 +5,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from benchmarks.apache import kafka_command
-from benchmarks.native import Unavailable
 from broker.client.blocking import Client
 from broker.client.errors import ClientError
 from flakelog.operations.groups import commit
@@ -89,13 +87,7 @@ def node_of(tmp_path):
     """Return a function that runs a broker of Flakelog or of Apache Kafka for this test alone."""
     with ExitStack() as stack:
         def run(kind, name):
-            if kind == "Flakelog":
-                return stack.enter_context(Broker())
-            try:
-                kafka_command()
-            except Unavailable as why:
-                pytest.skip(str(why))
-            return stack.enter_context(KafkaNode(tmp_path / name))
+            return stack.enter_context(Broker() if kind == "Flakelog" else KafkaNode(tmp_path / name))
 
         yield run
 
