@@ -62,13 +62,18 @@ class Admin:
         return self._client.topic(name)
 
     def create_topic(
-        self, name: str, partitions: int = BROKER_DEFAULT, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        *,
+        replication_factor: int = BROKER_DEFAULT,
     ) -> None:
-        """Create a topic, by default with the broker's `num.partitions`.
+        """Create a topic, by default with the broker's `num.partitions` and `default.replication.factor`.
 
-        Brokers before Kafka 2.4 refuse it, because they cannot choose the replication factor (KIP-464).
+        Brokers before Kafka 2.4 cannot choose either of the two, and refuse it (KIP-464).
         """
-        topics.create_topic(self._client, name, partitions, configs)
+        topics.create_topic(self._client, name, partitions, configs, replication_factor=replication_factor)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""

@@ -289,13 +289,20 @@ class AsyncClient:
         return (await self.run(self.core.metadata([name])))[0]
 
     async def create_topic(
-        self, name: str, partitions: int = BROKER_DEFAULT, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        *,
+        replication_factor: int = BROKER_DEFAULT,
     ) -> None:
-        """Create a topic, by default with the broker's `num.partitions`. Raise BrokerError.
+        """Create a topic, by default with the broker's `num.partitions` and `default.replication.factor`.
 
-        Brokers before Kafka 2.4 refuse it, because they cannot choose the replication factor (KIP-464).
+        Raise BrokerError. Brokers before Kafka 2.4 cannot choose either of the two, and refuse it (KIP-464).
         """
-        await self._at_controller(lambda: create_topic(self.core, name, partitions, configs))
+        await self._at_controller(
+            lambda: create_topic(self.core, name, partitions, configs, replication_factor=replication_factor)
+        )
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""

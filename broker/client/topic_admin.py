@@ -12,7 +12,7 @@ from broker.client.core import ClientCore, Steps
 from broker.client.errors import BrokerError
 
 TIMEOUT_MS = 30_000
-BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions
+BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions, or copies as its default.replication.factor
 
 
 def create_topic(
@@ -21,17 +21,18 @@ def create_topic(
     partitions: int = BROKER_DEFAULT,
     configs: Mapping[str, str] | None = None,
     *,
+    replication_factor: int = BROKER_DEFAULT,
     validate_only: bool = False,
 ) -> Steps[None]:
     """Create a topic, or only ask the broker whether it would. Raise BrokerError: TOPIC_ALREADY_EXISTS or another code.
 
-    The broker chooses the replication factor, and by default the number of partitions. A broker before Kafka 2.4 cannot
+    By default the broker chooses the replication factor and the number of partitions. A broker before Kafka 2.4 cannot
     do that (KIP-464): it refuses the request with INVALID_REPLICATION_FACTOR or INVALID_PARTITIONS.
     """
     topic = {
         "name": name,
         "num_partitions": partitions,
-        "replication_factor": -1,
+        "replication_factor": replication_factor,
         "assignments": (),
         "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
     }

@@ -205,9 +205,14 @@ class TwistedClient:
         return self.run(self.core.metadata([name])).addCallback(lambda infos: infos[0])
 
     def create_topic(
-        self, name: str, partitions: int = BROKER_DEFAULT, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        *,
+        replication_factor: int = BROKER_DEFAULT,
     ) -> "Deferred[None]":
-        return self.run(create_topic(self.core, name, partitions, configs))
+        return self.run(create_topic(self.core, name, partitions, configs, replication_factor=replication_factor))
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> "Deferred[int]":
         return self.run(find_offset(self.core, topic, partition, timestamp_ms))

@@ -13,7 +13,7 @@ import click
 from coordination.access import an_ensemble
 from coordination.errors import quoted as quoted  # for the commands
 
-INT32_MAX = (1 << 31) - 1
+INT16_MAX, INT32_MAX = (1 << 15) - 1, (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 TEXT_BYTES_MAX = (1 << 15) - 1  # of a string in Kafka's protocol
 TOPIC_CHARACTERS_MAX = 249  # Kafka's, so that the names of files and directories fit

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from broker.client.offset_spec import OffsetSpec
-from flakelog.commands.arguments import INT32_MAX, PARTITION, TopicName, Whole
+from flakelog.commands.arguments import INT16_MAX, INT32_MAX, PARTITION, TopicName, Whole
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import StartType, find_starts, name_left_out
@@ -34,6 +34,11 @@ def topic() -> None:
 @click.argument("names", nargs=-1, required=True, type=TopicName(), metavar="NAME...")
 @click.option("--partitions", type=Whole(1, INT32_MAX), help="[default: the broker's num.partitions]")
 @click.option(
+    "--replication-factor",
+    type=Whole(1, INT16_MAX),
+    help="Copies of each partition.  [default: the brokers' default.replication.factor]",
+)
+@click.option(
     "--set",
     "--config",
     "configs",
@@ -44,7 +49,12 @@ def topic() -> None:
 @servers_option
 @json_option
 def create(
-    names: tuple[str, ...], partitions: int | None, configs: tuple[str, ...], servers: str, as_json: bool
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    servers: str,
+    as_json: bool,
 ) -> None:
     """Create topics."""
     from flakelog.operations.topics import BROKER_DEFAULT, create_topic
@@ -52,12 +62,19 @@ def create(
     settings = dict(assignment(text, "--set") for text in configs)
     with client_of(servers) as client:
         for name in dict.fromkeys(names):
-            create_topic(client, name, BROKER_DEFAULT if partitions is None else partitions, settings)
+            create_topic(
+                client,
+                name,
+                BROKER_DEFAULT if partitions is None else partitions,
+                settings,
+                replication_factor=BROKER_DEFAULT if replication_factor is None else replication_factor,
+            )
             created = client.topic(name)
             if as_json:
                 _print_json(created)
             else:
-                click.echo(f"created {created.name}: {count_of(created.partitions, 'partition')}")
+                copies = "" if replication_factor is None else f", replication factor {replication_factor}"
+                click.echo(f"created {created.name}: {count_of(created.partitions, 'partition')}{copies}")
 
 
 def _print_json(topic: "TopicInfo") -> None:

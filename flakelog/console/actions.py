@@ -78,28 +78,33 @@ class Action(NamedTuple):
 
 
 def _plan_topic(client: Client, fields: Fields) -> Planned:
-    name, partitions, settings = _new_topic(fields)
-    topics.create_topic(client, name, partitions, settings, validate_only=True)
+    name, partitions, factor, settings = _new_topic(fields)
+    topics.create_topic(client, name, partitions, settings, replication_factor=factor, validate_only=True)
     is_default = partitions == topics.BROKER_DEFAULT
     number = "the broker's default number of partitions" if is_default else count_of(partitions, "partition")
-    sentence = f"Create the topic {name} with {number}."
+    copies = "" if factor == topics.BROKER_DEFAULT else f", replication factor {factor}"
+    sentence = f"Create the topic {name} with {number}{copies}."
     return Planned(sentence, "Create it", ("Setting", "Value"), [list(setting) for setting in settings.items()])
 
 
 def _create_topic(client: Client, fields: Fields, task: Task) -> Done:
-    name, partitions, settings = _new_topic(fields)
-    topics.create_topic(client, name, partitions, settings)
+    name, partitions, factor, settings = _new_topic(fields)
+    topics.create_topic(client, name, partitions, settings, replication_factor=factor)
     return Done(f"The topic {name} was created.", f"/console/topics/{name}")
 
 
-def _new_topic(fields: Fields) -> tuple[str, int, dict[str, str]]:
+def _new_topic(fields: Fields) -> tuple[str, int, int, dict[str, str]]:
+    """Return the name, the numbers of partitions and of copies, and the settings. Raise BadField."""
     name = fields.text("name").strip()
     if not name:
         raise BadField("a topic has a name of letters, digits, '.', '_' and '-'")
     partitions = fields.number("partitions", topics.BROKER_DEFAULT)
     if partitions == 0 or partitions > 1 << 30:
         raise BadField("a topic has at least one partition")
-    return name, partitions, _settings(fields.text("settings"))
+    factor = fields.number("replication_factor", topics.BROKER_DEFAULT)
+    if factor == 0 or factor >= 1 << 15:
+        raise BadField("a partition has at least one copy, and at most one on each broker")
+    return name, partitions, factor, _settings(fields.text("settings"))
 
 
 def _settings(text: str) -> dict[str, str]:
@@ -400,7 +405,11 @@ def _mirror(fields: Fields) -> str:
 
 ACTIONS = {
     "create-topic": Action(
-        "Create a topic", ("name", "partitions", "settings"), _plan_topic, _create_topic, "create_topic.html"
+        "Create a topic",
+        ("name", "partitions", "replication_factor", "settings"),
+        _plan_topic,
+        _create_topic,
+        "create_topic.html",
     ),
     "add-partitions": Action(
         "Add partitions", ("topic", "partitions"), _plan_partitions, _add_partitions, "add_partitions.html"

@@ -45,12 +45,15 @@ def create_topic(
     partitions: int = BROKER_DEFAULT,
     settings: Mapping[str, str] | None = None,
     *,
+    replication_factor: int = BROKER_DEFAULT,
     validate_only: bool = False,
 ) -> None:
     """Create a topic, or only ask the broker whether it would."""
     core = client.core
     client.at_controller(
-        lambda: topic_admin.create_topic(core, name, partitions, settings, validate_only=validate_only)
+        lambda: topic_admin.create_topic(
+            core, name, partitions, settings, replication_factor=replication_factor, validate_only=validate_only
+        )
     )
 
 

@@ -244,14 +244,21 @@ class Broker:
 
     # --- topics --------------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = -1, config: Mapping[str, object] | None = None) -> str:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        config: Mapping[str, object] | None = None,
+        *,
+        replication_factor: int = -1,
+    ) -> str:
         """Create a topic and return its name; raise broker.client.errors.BrokerError.
 
-        With -1 partitions it gets the broker's `num.partitions`. The request is like any client's, so pending faults
-        apply to it too.
+        For -1 the broker takes its `num.partitions` or `default.replication.factor`. The request is like any client's,
+        so pending faults apply to it too.
         """
         properties = {key: _text(value) for key, value in (config or {}).items()}
-        self._connected().create_topic(name, partitions, properties)
+        self._connected().create_topic(name, partitions, properties, replication_factor=replication_factor)
         return name
 
     def delete_topic(self, name: str) -> None:

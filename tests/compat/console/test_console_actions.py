@@ -67,6 +67,8 @@ def test_the_brokers_refusal_is_shown_and_logged(broker, visitor):
         ("create-topic", {}, "a topic has a name"),
         ("create-topic", {"name": "x", "partitions": "0"}, "at least one partition"),
         ("create-topic", {"name": "x", "partitions": "many"}, "give a number"),
+        ("create-topic", {"name": "x", "replication_factor": "0"}, "at least one copy"),
+        ("create-topic", {"name": "x", "replication_factor": "2"}, "larger than available brokers: 1"),
         ("create-topic", {"name": "x", "settings": HOSTILE}, "give NAME=VALUE"),
         ("add-partitions", {"partitions": "3"}, "name the topic"),
         ("add-partitions", {"topic": "nope", "partitions": "3"}, "the broker refused it"),
