@@ -16,7 +16,8 @@ from spark_bridge.selection.option_table import TABLE
 ROOT = Path(__file__).resolve().parent.parent
 README, CHANGELOG, ARCHITECTURE = ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "docs" / "architecture.md"
 PAPERS = (
-    README, CHANGELOG, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", ROOT / "tests" / "README.md",
+    README, CHANGELOG, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "benchmarks" / "README.md",
+    ROOT / "tests" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 )  # fmt: skip
 README_LINES_MAX = 200
@@ -146,6 +147,15 @@ def test_a_path_exists(page):
     for text in spans_of(page):
         if re.fullmatch(r"(?:[a-z_]+/)+(?:[\w.]+\.\w+)?", text) and text.split("/")[0] in TOPS:
             assert (ROOT / text).exists() or (page.parent / text).exists(), f"{text} does not exist"
+
+
+def test_each_line_of_the_page_of_security_names_a_test_that_exists():
+    page = ROOT / "docs" / "security.md"
+    named = {text for text in spans_of(page) if text.startswith("test_")}
+    source = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert named and not named - set(re.findall(r"def (test_\w+)\(", source))
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| ") and "| test |" not in line]
+    assert [line for line in rows if "`test_" not in line] == []
 
 
 TOPS = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")} - {"build"}
