@@ -29,19 +29,19 @@ IMPATIENT = {
     "retry.backoff.ms": 50,
     "topic.metadata.refresh.fast.interval.ms": 50,
 }
-# Kafka's brokers with one copy of each partition, as ours have.
+# One copy of each partition, also of the topics of coordinators.
 ONE_COPY = {
     "default.replication.factor": "1",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
 }
-NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class Settings(NamedTuple):
     """The settings of our brokers, and of Kafka's."""
 
-    ours: Mapping[str, str] = NO_SETTINGS
+    ours: Mapping[str, str] = MappingProxyType(ONE_COPY)
     apache: Mapping[str, str] = MappingProxyType(ONE_COPY)
 
 

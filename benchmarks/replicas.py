@@ -38,7 +38,6 @@ OPEN_FILES = 10_000
 524,288. Where the limit is 20,000, the unsynced files of 1,000 partitions do not fit, and each append has a log synced.
 Kafka's brokers take what they need."""
 OURS_REPLICATED = REPLICATED | {
-    "flakelog.replication.enable": "true",
     "flakelog.max.open.files": str(OPEN_FILES),
     "zookeeper.session.timeout.ms": str(SESSION_MS),
 }

@@ -1,8 +1,8 @@
 """AlterPartitionReassignments, v0 to v1.
 
-Behaviour: a partition stays where it is, on one broker. An assignment to that broker is done at once, and any other is
-refused. A request to cancel an assignment is refused too, because none is ever in progress (KIP-455).
-Version notes: v1 can forbid to change the number of replicas, which is always one.
+Behaviour: the copies of a partition stay where they are. An assignment to those brokers is done at once, and any other
+is refused. A request to cancel an assignment is refused too, because none is ever in progress (KIP-455).
+Version notes: v1 can forbid to change the number of replicas, which never changes.
 """
 
 from collections.abc import Callable
@@ -57,5 +57,7 @@ def _check(call: RequestContext, name: str, index: int, replicas: Any) -> None:
     present = topic.partitions[index].replicas
     check_replicas(call, replicas, len(present))
     if tuple(replicas) != present:
-        reason = f"{name}-{index} stays on broker {present[0]}: no partition can be moved yet."
+        brokers = ", ".join(map(str, present))
+        reason = f"{name}-{index} stays on {'broker' if len(present) == 1 else 'brokers'} {brokers}: no partition can "
+        reason += "be moved yet."
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

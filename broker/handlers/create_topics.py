@@ -214,8 +214,9 @@ def _size(call: RequestContext, topic: Any) -> tuple[int, int]:
 def _check_factor(services: BrokerServices, replication_factor: int) -> None:
     """Raise ApiError INVALID_REPLICATION_FACTOR for more copies than a partition can have."""
     if replication_factor > copies_max(services):
-        reason = f"Replication factor: {replication_factor}. A partition has one copy, because there is no replication "
-        reason += "yet; flakelog.lower.replication=true lowers the factor of each new topic to 1."
+        reason = f"Replication factor: {replication_factor}. A partition has one copy, because "
+        reason += "flakelog.replication.enable is false; flakelog.lower.replication=true lowers the factor of each new "
+        reason += "topic to 1."
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
 
 

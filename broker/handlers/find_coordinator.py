@@ -16,6 +16,7 @@ from broker.security.authorization.acl import Operation, ResourceType
 from broker.security.authorization.rights import check, sees
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer, CoordinatorTopic
+from broker.services.lower_replication import lowered_topic
 from broker.services.topic_changes import is_there_already, plan_creation
 from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
@@ -36,7 +37,7 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
         if topic.topic is not None:
             return _answers(call, None)
         try:
-            (made,), staged = plan_creation(call.services, [topic.new])
+            (made,), staged = plan_creation(call.services, [lowered_topic(call.services, topic.new)])
         except InvalidSetting as error:
             return _answers(call, topic.not_made(error))
         if isinstance(made, ApiError):

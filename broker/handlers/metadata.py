@@ -22,6 +22,7 @@ from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceT
 from broker.security.authorization.rights import FAILED, may, sees
 from broker.services.authorized_operations import cluster_operations, operations
 from broker.services.context import BrokerServices, RequestContext
+from broker.services.lower_replication import lowered_topic
 from broker.services.partition_nodes import partition_nodes
 from broker.services.topic_changes import is_there_already, plan_creation
 from broker.steps import LazyArray
@@ -201,9 +202,9 @@ def _new_topics(
 def _new(services: BrokerServices, name: str) -> NewTopic:
     internal = services.coordinators.topic(name)
     if internal is not None:
-        return internal.new
+        return lowered_topic(services, internal.new)
     factor = services.default_replication_factor
-    return NewTopic(name, services.config.num_partitions, {}, replication_factor=factor)
+    return lowered_topic(services, NewTopic(name, services.config.num_partitions, {}, replication_factor=factor))
 
 
 def _describe(call: RequestContext, topic: Topic) -> dict[str, Any]:

@@ -7,6 +7,7 @@ refuses that, as a Kafka of one node, unless this setting is on. Each lowered va
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from broker.metadata.topic import NewTopic
 from broker.services.context import BrokerServices
 from broker.settings.config import BrokerConfig
 
@@ -42,3 +43,11 @@ def lowered_properties(services: BrokerServices, topic: str, properties: Mapping
         return properties
     services.report(f"topic {topic}: {_MIN_ISR} {min_isr} lowered to {most}")
     return {**properties, _MIN_ISR: str(most)}
+
+
+def lowered_topic(services: BrokerServices, new: NewTopic) -> NewTopic:
+    """Return a topic that a broker makes of its own accord, with as many copies as there can be."""
+    return new._replace(
+        replication_factor=lowered_factor(services, new.name, new.replication_factor),
+        properties=lowered_properties(services, new.name, new.properties),
+    )

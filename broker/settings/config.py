@@ -938,14 +938,13 @@ class BrokerConfig:
     )
     replication_enable: bool = setting(
         "flakelog.replication.enable",
-        False,
-        "Let topics of a cluster have several copies. It works, and is not proven yet: use it with data that you can "
-        "lose.",
+        True,
+        "Let topics of a cluster have several copies. Otherwise this broker neither leads nor follows such partitions.",
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
         1,
-        "Copies of a topic made without saying how many, with `flakelog.replication.enable`; otherwise there is one.",
+        "Copies of a topic made without saying how many. A server alone makes one.",
         check=at_least(1),
         unit="copies",
     )

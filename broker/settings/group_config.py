@@ -87,7 +87,7 @@ class GroupConfig:
     offsets_topic_replication_factor: int = setting(
         "offsets.topic.replication.factor",
         3,
-        "Copies of __consumer_offsets, when it is made with `flakelog.replication.enable`; otherwise there is one.",
+        "Copies of __consumer_offsets, when it is made. A server alone makes one, and `--processes 2` makes two.",
         check=at_least(1),
         unit="copies",
     )

@@ -153,11 +153,11 @@ NOT_SERVED = {
 DIFFERENCES = (
     (
         "Nodes",
-        "One, or several with `zookeeper.connect` or `--processes`, as in Kafka 3.9 with ZooKeeper: a partition has "
-        "one copy, so that nothing is replicated or moved. In a server alone a start after a crash begins a new leader "
-        "epoch in each partition; in Kafka, a start after a clean stop does so too. UnregisterBroker of a broker that "
-        "runs is refused; Kafka does it, and has partitions without a leader then. A partition whose disk has failed "
-        "has no leader, as there, and keeps its leader epoch; Kafka begins a new one.",
+        "One, or several with `zookeeper.connect` or `--processes`, as in Kafka 3.9 with ZooKeeper. Copies of a "
+        "partition stay on the brokers that its topic was made with. In a server alone a start after a crash begins a "
+        "new leader epoch in each partition; in Kafka, a start after a clean stop does so too. UnregisterBroker of a "
+        "broker that runs is refused; Kafka does it, and has partitions without a leader then. A partition whose disk "
+        "has failed has no leader, as there, and keeps its leader epoch; Kafka begins a new one.",
     ),
     (
         "Listeners",

@@ -50,14 +50,14 @@ class TransactionConfig:
     transaction_state_log_replication_factor: int = setting(
         "transaction.state.log.replication.factor",
         3,
-        "Copies of __transaction_state, when it is made with `flakelog.replication.enable`; otherwise there is one.",
+        "Copies of __transaction_state, when it is made. A server alone makes one, and `--processes 2` makes two.",
         check=at_least(1),
         unit="copies",
     )
     transaction_state_log_min_isr: int = setting(
         "transaction.state.log.min.isr",
         2,
-        "min.insync.replicas of __transaction_state, when it is made with `flakelog.replication.enable`.",
+        "min.insync.replicas of __transaction_state, when a cluster makes it. With `--processes 2` it is 1.",
         check=at_least(1),
         unit="copies",
     )

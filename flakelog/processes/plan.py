@@ -19,6 +19,9 @@ given limit is that of one broker.
 | flakelog.busy.poll.us | a core; 0 if each core has a process |
 
 The other limits are numbers of one process, whatever the machine: threads, caches, the journal, the cleaner's memory.
+
+A topic of a coordinator has a copy in each of two processes, because a third one, which Kafka's defaults want, will not
+come. One of these two copies is enough for a transaction to go on.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,6 +30,7 @@ from typing import NamedTuple
 
 from broker.address import host_port
 from broker.settings.config import BrokerConfig
+from broker.settings.group_config import GroupConfig
 from flakelog.config import ServerConfig
 from flakelog.listeners import EVERYWHERE, LISTENERS, Listener, moved, moved_by, parse_listeners, parse_names
 from flakelog.machine import fitting_settings, partition_files
@@ -38,6 +42,9 @@ ADVERTISED = "advertised.listeners"
 HTTP, IDS = "flakelog.http.listener", "flakelog.ids.listener"
 SHARED = {"http": HTTP, "ids": IDS}  # by the names of their addresses, in the order of their ports
 NODE_ID, WORKER = "node.id", "flakelog.ids.worker"
+COORDINATOR_COPIES = "offsets.topic.replication.factor", "transaction.state.log.replication.factor"
+ZOOKEEPER = "zookeeper.connect"  # where other machines may have brokers of the cluster
+TRANSACTION_MIN_ISR = "transaction.state.log.min.isr"
 OPEN_FILES, BUSY_POLL = "flakelog.max.open.files", "flakelog.busy.poll.us"
 PORT_MAX = 65_535
 
@@ -114,7 +121,7 @@ def plan(
     moved_listeners = [_moved_by(own, index) for index in range(processes)]
     shared = _shared(texts, listeners, processes)
     first_id = int(texts.get(NODE_ID, BrokerConfig().node_id))
-    limits = _limits(texts, processes, machine)
+    limits = _limits(texts, processes, machine) | _copies(texts, processes)
     children = []
     for index, own_listeners in enumerate(moved_listeners):
         settings = {NODE_ID: str(first_id + index), **own_listeners, **shared, **limits}
@@ -187,6 +194,14 @@ def _shared(texts: Mapping[str, str], listeners: Mapping[str, str], processes: i
                 raise InvalidSetting(LISTENERS, listeners[LISTENERS], f"no port is left after it; give {name} one")
             shared[name] = host_port(host, port)
     return shared
+
+
+def _copies(texts: Mapping[str, str], processes: int) -> dict[str, str]:
+    """Return the copies of the coordinators' topics, where there are fewer brokers than Kafka's defaults want."""
+    if texts.get(ZOOKEEPER) or processes >= GroupConfig().offsets_topic_replication_factor:
+        return {}
+    copies = dict.fromkeys(COORDINATOR_COPIES, str(processes)) | {TRANSACTION_MIN_ISR: "1"}
+    return {name: text for name, text in copies.items() if name not in texts}
 
 
 def _limits(texts: Mapping[str, str], processes: int, machine: Machine) -> dict[str, str]:

@@ -66,7 +66,8 @@ def bind_broker(
     open_to_all = ", ".join(settings.server.unproved(settings.server.open_listeners, settings.listener_tls))
     if open_to_all and not settings.broker.authorizer_class_name:
         report(f"who reaches {open_to_all} may read, write and delete everything: no listener asks who it is")
-    config = lowered_default(settings.broker, report)
+    is_alone = cluster_directory is None and not settings.server.zookeeper_connect
+    config = lowered_default(settings.broker, report) if is_alone else settings.broker
     endpoints = {listener.name: (listener.host, listener.port) for listener in advertised}
     sockets = None
     own_place = _first_plain(addresses, settings)

@@ -29,6 +29,12 @@ from tests.broker.engine_client import CREATE_TOPICS, FIND_COORDINATOR, WALL_MS,
 CLIENTS, BROKERS = "CLIENTS", "BROKERS"
 """The listeners of each broker."""
 SESSION_MS = 6_000
+ONE_COPY = {
+    "offsets_topic_replication_factor": 1,
+    "transaction_state_log_replication_factor": 1,
+    "transaction_state_log_min_isr": 1,
+}
+"""Of the topics of coordinators, in clusters whose partitions have one copy."""
 
 
 class ClusterNode:

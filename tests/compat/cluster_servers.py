@@ -16,6 +16,12 @@ PARTITIONS = range(6)
 SESSION_MS = 4_000
 ASK_SECONDS = 0.05
 """The time between two questions to brokers that have other work meanwhile."""
+ONE_COPY = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+"""Of the topics of coordinators, in clusters of fewer brokers than three, and where partitions have one copy."""
 SETTINGS = {
     "flakelog.http.listener": "",
     "flakelog.ids.listener": "",
@@ -26,6 +32,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
+    **ONE_COPY,
 }
 THREE_BROKERS = "FLAKELOG_TEST_THREE_BROKERS"
 """The environment variable that puts three brokers in the place of one."""

@@ -54,8 +54,8 @@ def test_a_broker_has_exactly_the_metrics_of_the_table(cluster):
     assert {family.name for family in families(cluster, 1)} == names
 
 
-def test_a_cluster_of_single_copies_has_none_of_them():
-    cluster = EngineCluster(3)
+def test_a_cluster_without_replication_has_none_of_them():
+    cluster = EngineCluster(3, replication_enable=False)
     cluster.create("flights")
     assert families(cluster, 1) == []
 

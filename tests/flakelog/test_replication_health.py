@@ -54,7 +54,7 @@ def test_a_sound_cluster_is_healthy_and_names_nothing(cluster):
 
 
 def test_without_replication_there_is_nothing_to_tell_of_it():
-    cluster = EngineCluster(3, offsets_topic_num_partitions=1)
+    cluster = EngineCluster(3, replication_enable=False, offsets_topic_num_partitions=1)
     cluster.group_coordinator_of("readers")
     healthy, details = health_of(cluster, 1)
     assert healthy and "replication" not in details["cluster"]

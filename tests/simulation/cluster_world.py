@@ -48,7 +48,10 @@ REQUEST_MS = 60_000
 """The longest time that a request may take on a broker that is neither stopped nor cut off."""
 SETTINGS = {
     "transaction_state_log_num_partitions": 3,
+    "transaction_state_log_replication_factor": 1,
+    "transaction_state_log_min_isr": 1,
     "offsets_topic_num_partitions": 3,
+    "offsets_topic_replication_factor": 1,
     "log_flush_offset_checkpoint_interval_ms": 20_000,
     "num_partitions": 2,
     "group_initial_rebalance_delay_ms": 300,

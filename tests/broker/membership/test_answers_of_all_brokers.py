@@ -13,7 +13,7 @@ from tests.broker.engine_client import (
     METADATA,
     OFFSET_COMMIT,
 )
-from tests.broker.engine_cluster import EngineCluster
+from tests.broker.engine_cluster import ONE_COPY, EngineCluster
 from tests.broker.membership.cluster_steps import ALL, delete, leaders
 
 SECOND_MS = 1_000
@@ -22,7 +22,7 @@ GROUPS = [f"readers-{n}" for n in range(9)]
 
 @pytest.fixture
 def cluster():
-    return EngineCluster(3, offsets_topic_num_partitions=3)
+    return EngineCluster(3, offsets_topic_num_partitions=3, **ONE_COPY)
 
 
 def answers(cluster, api, version, fields):

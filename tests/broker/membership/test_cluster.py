@@ -74,7 +74,8 @@ def test_a_topic_has_the_brokers_that_its_request_names(cluster):
     assert leaders(cluster, "flights") == [3, 3, 1]
 
 
-def test_more_than_one_copy_is_refused_by_name(cluster):
+def test_more_than_one_copy_is_refused_by_name_without_replication():
+    cluster = EngineCluster(3, replication_enable=False)
     fields = {"name": "flights", "num_partitions": 1, "replication_factor": 2, "assignments": (), "configs": ()}
     request = {"topics": [fields], "timeout": 30_000, "validate_only": False}
     (answer,) = cluster.client(cluster.controller.id).ask(19, 7, request).topics

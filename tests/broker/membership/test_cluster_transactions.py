@@ -8,7 +8,7 @@ from broker.group.offset_records import partition_of
 from broker.metadata.topic import TRANSACTIONS_TOPIC
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
-from tests.broker.engine_cluster import EngineCluster
+from tests.broker.engine_cluster import ONE_COPY, EngineCluster
 from tests.broker.membership.cluster_steps import leaders, order
 from tests.broker.membership.orders import stop_replica
 from tests.broker.peers import ClusterProducer
@@ -17,7 +17,7 @@ from tests.broker.transactional import committed
 
 @pytest.fixture
 def cluster():
-    return EngineCluster(3, offsets_topic_num_partitions=3, transaction_state_log_num_partitions=3)
+    return EngineCluster(3, offsets_topic_num_partitions=3, transaction_state_log_num_partitions=3, **ONE_COPY)
 
 
 def committed_offset(cluster, group_id):
@@ -71,7 +71,7 @@ def sync(broker, *logs):
 def test_no_batch_is_a_duplicate_of_one_from_before_a_power_cut_that_the_coordinator_forgot():
     """Found by the simulation (seed 4074): the next producer got an epoch that the partition knew, and lost its write.
     """
-    cluster = EngineCluster(2, transaction_state_log_num_partitions=1)
+    cluster = EngineCluster(2, transaction_state_log_num_partitions=1, **ONE_COPY)
     assert cluster.create("flights") == 0
     first, second = ClusterProducer(cluster), ClusterProducer(cluster)
     assert first.init() == 0
@@ -115,7 +115,7 @@ def test_a_group_is_unavailable_while_its_coordinator_is_dead_and_has_its_offset
 
 def test_a_deleted_partition_of_the_transactions_takes_no_end_of_another_with_it():
     """Both are led by one broker; the end waits for a broker that cannot be reached."""
-    cluster = EngineCluster(2, offsets_topic_num_partitions=2, transaction_state_log_num_partitions=4)
+    cluster = EngineCluster(2, offsets_topic_num_partitions=2, transaction_state_log_num_partitions=4, **ONE_COPY)
     cluster.create("flights", assignments=[2])
     partition = next(n for n in range(4) if leaders(cluster, TRANSACTIONS_TOPIC)[n] == 1)
     producer = ClusterProducer(cluster, next(f"p{n}" for n in count() if partition_of(f"p{n}", 4) == partition))

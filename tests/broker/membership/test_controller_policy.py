@@ -108,6 +108,6 @@ def test_leaderships_go_back_as_often_as_the_settings_say(settings, rebalance):
 
 
 def test_without_replication_the_settings_decide_nothing():
-    cluster = EngineCluster(1, unclean_leader_election_enable=True, min_insync_replicas=3)
+    cluster = EngineCluster(1, replication_enable=False, unclean_leader_election_enable=True, min_insync_replicas=3)
     policy = cluster.controller.member.controller.policy
     assert (policy.min_isr("flights"), policy.allows_unclean("flights"), policy.rebalance) == (1, False, None)

@@ -16,12 +16,12 @@ from tests.broker.engine_client import (
     METADATA,
     OFFSET_COMMIT,
 )
-from tests.broker.engine_cluster import EngineCluster
+from tests.broker.engine_cluster import ONE_COPY, EngineCluster
 from tests.broker.membership.cluster_steps import leaders
 
 
 def test_a_broker_that_was_away_has_the_settings_of_its_topics_that_were_altered_meanwhile():
-    cluster = EngineCluster(2)
+    cluster = EngineCluster(2, **ONE_COPY)
     assert cluster.create("flights", assignments=[2]) == 0
     cluster.kill(2)
     cluster.expire(2)
@@ -39,7 +39,7 @@ def test_a_broker_that_was_away_has_the_settings_of_its_topics_that_were_altered
 
 def test_a_topic_grows_although_its_first_partition_had_no_leader_yet():
     """The controller names no replicas of a partition until it has a leader."""
-    cluster = EngineCluster(2)
+    cluster = EngineCluster(2, **ONE_COPY)
     assert cluster.create("flights", partitions=2) == 0
     broker = cluster.controller.broker
     topic = broker.services.metadata.topic("flights")
@@ -66,7 +66,7 @@ def damage(cluster, path):
 @pytest.mark.parametrize("path", [topic_path("flights"), state_path(TopicPartition("flights", 0))])
 def test_a_topic_whose_node_is_damaged_is_not_taken_for_deleted_by_the_brokers_of_the_next_controller(path):
     """They would drop the offsets that groups have committed for it."""
-    cluster = EngineCluster(3, offsets_topic_num_partitions=3)
+    cluster = EngineCluster(3, offsets_topic_num_partitions=3, **ONE_COPY)
     assert cluster.create("flights", assignments=[2]) == 0
     coordinator = cluster.group_coordinator_of("readers")
     assert coordinator is not cluster.controller.broker
@@ -92,7 +92,7 @@ def test_a_topic_whose_node_is_damaged_is_not_taken_for_deleted_by_the_brokers_o
 
 
 def test_an_operator_reads_once_why_a_controller_fails_each_second():
-    cluster = EngineCluster(2)
+    cluster = EngineCluster(2, **ONE_COPY)
     mend = damage(cluster, CONTROLLER_EPOCH)
     dead = cluster.controller.id
     cluster.kill(dead)
@@ -124,7 +124,7 @@ def test_an_operator_reads_once_which_node_is_damaged(path):
 
 
 def test_an_operator_is_not_told_of_a_session_that_ended():
-    cluster = EngineCluster(2)
+    cluster = EngineCluster(2, **ONE_COPY)
     cluster.expire(cluster.controller.id)
     cluster.later(5_000)
     assert not [line for node in cluster.nodes.values() for line in node.reported if "controller" in line]
@@ -151,7 +151,7 @@ def test_a_coordinators_topic_that_another_broker_has_made_is_no_failure_where_t
 
 def asked_where_the_image_is_late(api_key, version, request):
     """Send a request to a broker, then to the controller, which cannot reach its own listener. Return its answer."""
-    cluster = EngineCluster(2)
+    cluster = EngineCluster(2, **ONE_COPY)
     controller = cluster.controller.id
     assert controller == 1
     cluster.cut_pairs.add((controller, controller))

@@ -70,6 +70,17 @@ def test_the_topics_of_coordinators_have_the_copies_of_their_settings():
     assert cluster.controller.member.image.topic(TRANSACTIONS_TOPIC).properties["min.insync.replicas"] == "2"
 
 
+def test_the_copies_of_topics_made_by_asking_are_lowered_where_that_is_set():
+    settings = {"offsets_topic_replication_factor": 4, "default_replication_factor": 5}
+    cluster = replicating(lower_replication=True, transaction_state_log_min_isr=4, **settings)
+    for key_type in (0, 1):
+        cluster.client(1).ask(FIND_COORDINATOR, 4, {"key_type": key_type, "coordinator_keys": ["a"]})
+    cluster.client(1).ask(METADATA, 12, {"topics": [{"name": "asked"}], "allow_auto_topic_creation": True})
+    for topic in (GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "asked"):
+        assert {tuple(sorted(row)) for row in replicas(cluster, topic)} == {(1, 2, 3)}
+    assert cluster.controller.member.image.topic(TRANSACTIONS_TOPIC).properties["min.insync.replicas"] == "3"
+
+
 def test_a_coordinator_is_not_available_while_brokers_for_its_copies_are_missing():
     cluster = replicating(offsets_topic_replication_factor=4)
     request = {"key_type": 0, "coordinator_keys": ["a"]}
@@ -79,7 +90,7 @@ def test_a_coordinator_is_not_available_while_brokers_for_its_copies_are_missing
 
 
 def test_without_the_switch_there_is_one_copy():
-    cluster = EngineCluster(3, default_replication_factor=3, **SETTINGS)
+    cluster = EngineCluster(3, replication_enable=False, default_replication_factor=3, **SETTINGS)
     assert create(cluster, "flights") == (0, 1)
     assert create(cluster, "copied", 3) == (ErrorCode.INVALID_REPLICATION_FACTOR, -1)
     cluster.client(1).ask(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["a"]})

@@ -22,7 +22,7 @@ from tests.broker.engine_client import (
     WRITE_TXN_MARKERS,
     EngineBroker,
 )
-from tests.broker.engine_cluster import EngineCluster
+from tests.broker.engine_cluster import ONE_COPY, EngineCluster
 from tests.broker.handlers.transaction_steps import MANY, STATE, begin_in_many, ended_in, state_of, step
 from tests.broker.transactional import TransactionalProducer, committed
 
@@ -214,7 +214,9 @@ def test_the_markers_of_a_fresh_server_have_epoch_0_and_those_after_a_crash_a_la
 @pytest.fixture
 def member():
     """A broker of a cluster: others may coordinate transactions."""
-    cluster = EngineCluster(1, transaction_state_log_num_partitions=PARTITIONS, offsets_topic_num_partitions=1)
+    cluster = EngineCluster(
+        1, transaction_state_log_num_partitions=PARTITIONS, offsets_topic_num_partitions=1, **ONE_COPY
+    )
     assert cluster.create("flights", 2) == 0
     return cluster.nodes[1].broker
 

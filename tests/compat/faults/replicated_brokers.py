@@ -20,7 +20,6 @@ NUMBERS = 1, 2, 3
 ADMIN_MS = 10_000
 """How long a client waits for a broker that hangs, before it asks another one."""
 SETTINGS = {
-    "flakelog.replication.enable": "true",
     "auto.create.topics.enable": "false",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",

@@ -1,5 +1,6 @@
 """A broker of ours with one listener for clients and brokers, as a broker of Kafka has it by default."""
 
+from tests.compat.cluster_servers import ONE_COPY
 from tests.compat.server_process import ServerProcess
 
 SETTINGS = {
@@ -10,6 +11,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "zookeeper.session.timeout.ms": "6000",
+    **ONE_COPY,
 }
 
 

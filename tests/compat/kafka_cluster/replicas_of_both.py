@@ -23,7 +23,6 @@ OURS = 2, 3
 KAFKAS = 4
 REPLICATION = {
     "flakelog.http.listener": "127.0.0.1:0",
-    "flakelog.replication.enable": "true",
     "auto.leader.rebalance.enable": "false",
     "log.preallocate": "false",
     "offsets.topic.replication.factor": "1",

@@ -163,6 +163,28 @@ def test_no_process_polls_when_each_core_has_one(cores, polls):
     assert settings.get("flakelog.busy.poll.us") == (None if polls else "0")
 
 
+COPIES = (
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+)
+
+
+@pytest.mark.parametrize(
+    "texts, processes, copies",
+    [
+        ({}, 1, ["1", "1", "1"]),
+        ({}, 2, ["2", "2", "1"]),
+        ({}, 3, [None, None, None]),
+        ({COPIES[0]: "1", COPIES[2]: "2"}, 2, [None, "2", None]),
+        ({"zookeeper.connect": "zk1:2181"}, 2, [None, None, None]),
+    ],
+)
+def test_the_coordinators_topics_have_no_more_copies_than_there_are_processes(texts, processes, copies):
+    for child in children(texts, processes):
+        assert [child.settings.get(name) for name in COPIES] == copies
+
+
 def test_the_options_of_a_child_go_over_those_of_its_parent():
     given = ["broker.id=3", "listeners=A://h:1000", "listener.security.protocol.map=A:PLAINTEXT", "max.connections=9"]
     child = children(collect(None, given).texts, 2)[1]
