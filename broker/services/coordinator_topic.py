@@ -15,7 +15,7 @@ from broker.log.partition_log import PartitionLog
 from broker.membership.peer_calls import PeerCalls
 from broker.metadata.image import Image, Node
 from broker.metadata.producer_ids import ProducerIds
-from broker.metadata.topic import NewTopic, Topic
+from broker.metadata.topic import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NewTopic, Topic
 from broker.now import Now
 from broker.replication.partition import Partition
 from broker.replication.stored_end import Leadership, check_in_sync, unstored_end
@@ -26,6 +26,12 @@ from idgen.errors import IdError, SequenceExhausted
 from idgen.settings import InvalidSetting
 
 Answer: TypeAlias = dict[str, Any]
+
+_FACTORS = {
+    GROUP_OFFSETS_TOPIC: "offsets.topic.replication.factor",
+    TRANSACTIONS_TOPIC: "transaction.state.log.replication.factor",
+}
+"""The settings with the copies of each topic."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +140,11 @@ class CoordinatorTopic:
 
     def not_made(self, error: ApiError | InvalidSetting) -> ApiError:
         """Report why the topic cannot be created, and return the error for clients."""
-        self._ports.report(f"no {self.keeps} can be coordinated, {self.name} could not be made: {error}")
-        return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+        reason = str(error)
+        if isinstance(error, ApiError) and error.code == ErrorCode.INVALID_REPLICATION_FACTOR:
+            reason = f"{reason} Start more brokers, or set {_FACTORS[self.name]}."
+        self._ports.report(f"no {self.keeps} can be coordinated, {self.name} could not be made: {reason}")
+        return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
 
     def disk_keys(self, key: str) -> list[Hashable]:
         """Return what answers about this key wait for until they are on the disk, in the purgatory."""

@@ -10,6 +10,7 @@ from broker.client.blocking import Client
 from broker.client.producer import Producer
 from flakelog.cli import REPORT, main
 from flakelog.operations import groups
+from tests.compat.cluster_servers import ONE_COPY
 from tests.compat.server_process import ServerProcess
 
 CHROOT = "registry-commands"
@@ -24,7 +25,7 @@ def hosts(zookeeper):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, hosts):
     """Run a broker whose topic `orders` has two partitions with ten messages each."""
-    settings = {"zookeeper.connect": hosts, "broker.id": "1"}
+    settings = {"zookeeper.connect": hosts, "broker.id": "1", **ONE_COPY}
     with ServerProcess(tmp_path_factory.mktemp("registry") / "data", settings) as server:
         with Client(server.address) as client:
             client.create_topic("orders", 2)

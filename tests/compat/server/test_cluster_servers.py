@@ -64,7 +64,7 @@ def assert_described(cluster, dead, offline):
     assert led + len(described["offline"]) == described["partitions"]
     lines = CliRunner().invoke(main, command).stdout.splitlines()
     assert f" {len(described['offline'])} offline" in lines[0]
-    assert [line.split()[:4] for line in lines if " no " in line] == [[str(dead), "-", "-", "no"]]
+    assert [line.split()[:4] for line in lines if line.startswith(f"{dead} ")] == [[str(dead), "-", "-", "no"]]
     assert lines[-1].startswith("offline: ")
 
 

@@ -117,6 +117,7 @@ def test_the_cluster_is_shown_and_a_listener_of_brokers_on_which_clients_of_othe
         danger = shown.pop("danger")
         assert status == 200 and shown.pop("id")
         assert shown.pop("problems") == []
+        assert not any(shown.pop("replication").values())
         assert shown == {"controller": 4, "live_brokers": [4], "partitions_led": 3, "partitions_offline": 0}
         assert "every client of the listener PLAINTEXT can delete the cluster's data" in danger
         assert danger in server.log, "the start warns in the same words"

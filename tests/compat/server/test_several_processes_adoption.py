@@ -10,7 +10,7 @@ from flakelog.operations.partitions import read_records
 from flakelog.operations.quotas import alter_quotas, list_quotas
 from flakelog.operations.topics import list_topics
 from flakelog.operations.transactions import list_transactions
-from tests.compat.cluster_servers import Alone, values
+from tests.compat.cluster_servers import ONE_COPY, Alone, values
 from tests.compat.server_process import DidNotStart
 from tests.compat.several_processes import SeveralProcesses
 from tests.patience import SECONDS, until
@@ -135,7 +135,7 @@ def test_a_directory_of_several_processes_is_not_opened_with_a_zookeeper(alone):
 
 
 def test_several_processes_join_a_zookeeper_if_it_is_given(zookeeper, tmp_path):
-    settings = {"zookeeper.connect": f"{zookeeper.hosts}/several", "zookeeper.session.timeout.ms": "4000"}
+    settings = {"zookeeper.connect": f"{zookeeper.hosts}/several", "zookeeper.session.timeout.ms": "4000", **ONE_COPY}
     with SeveralProcesses(tmp_path / "data", 2, settings) as server:
         server.cluster.create("flights")
         assert set(server.cluster.leaders("flights").values()) == {1, 2}
