@@ -19,7 +19,7 @@ OTHER_UNITS = set(
 )
 TYPES = {"counter", "gauge", "histogram", "summary", "untyped"}
 RESERVED_LABELS = {"le", "quantile", "job", "instance"}
-FIXTURES = {"flakelog_broker", "flakelog_nodes", "flakelog_settings", "flakelog_topic"}  # of our pytest plugin
+FIXTURES = {"flakelog_broker", "flakelog_nodes", "flakelog_security", "flakelog_settings", "flakelog_topic"}  # pytest's
 PAGES = [paper for paper in PAPERS if paper.name != "CHANGELOG.md"]  # which names former metrics too
 
 

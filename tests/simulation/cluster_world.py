@@ -23,6 +23,7 @@ from broker.cluster.documents import (
     decode_config,
 )
 from broker.now import Now
+from broker.security.password_encoder import PlainPasswords
 from tests.broker.cluster.model_broker import ImageRow
 from tests.broker.cluster.timeline import Timeline
 from tests.broker.cluster.watched_ensemble import WatchedEnsemble
@@ -92,6 +93,7 @@ class ClusterWorld(Timeline):
 
     broker_settings = {}
     """More settings of all brokers."""
+    passwords = PlainPasswords()
     happenings = HAPPENINGS
     kind_of_oracle = Oracle
     faults = 30
