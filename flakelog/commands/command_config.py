@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _KEY = "flakelog.security"
 _PROVIDERS = "config.providers"  # Kafka has to name them; here they are always there
+CONFIG_FILE: click.Path = click.Path(exists=True, dir_okay=False, path_type=Path)
 Command = Callable[..., Any]
 
 
@@ -24,7 +25,7 @@ def security_option(command: Command) -> Command:
     """Add --command-config, which `given_security` returns."""
     option = click.option(
         "--command-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=CONFIG_FILE,
         envvar="FLAKELOG_COMMAND_CONFIG",
         show_envvar=True,
         metavar="FILE",

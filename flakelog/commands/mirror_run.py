@@ -6,11 +6,13 @@ import re
 import signal
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flakelog.commands.arguments import Addresses, Seconds
+from flakelog.commands.command_config import CONFIG_FILE, read_security
 from flakelog.commands.exit_codes import NobodyAnswers, with_exit_codes
 from flakelog.commands.http_site import HttpSite, http_options
 from flakelog.commands.terminal import count_of, json_option, print_json, print_line
@@ -18,6 +20,7 @@ from flakelog.commands.terminal import count_of, json_option, print_json, print_
 if TYPE_CHECKING:
     from broker.client.mirror.figures import MirrorFigures
     from broker.client.mirror.mirror import Mirror
+    from broker.client.security.client_security import ClientSecurity
 
 LINE_SECONDS = 10.0
 
@@ -42,6 +45,14 @@ class TopicPattern(click.ParamType[re.Pattern[str]]):
 @click.option(
     "--to", "target", required=True, type=Addresses(), metavar="HOST:PORT,...", help="Brokers of the target."
 )
+@click.option(
+    "--from-config", "source_configs", multiple=True, type=CONFIG_FILE, metavar="FILE",
+    help="Properties of a Kafka client for the source's TLS and login; with several sources, one for each or for all.",
+)  # fmt: skip
+@click.option(
+    "--to-config", "target_config", type=CONFIG_FILE, metavar="FILE",
+    help="Properties of a Kafka client for the target's TLS and login.",
+)  # fmt: skip
 @click.option("--topics", type=TopicPattern(), metavar="REGEX", help="Copy the topics whose whole name matches.")
 @click.option("--all", "all_topics", is_flag=True, help="Copy all topics but the internal ones.")
 @click.option(
@@ -101,6 +112,8 @@ class TopicPattern(click.ParamType[re.Pattern[str]]):
 def run(
     sources: tuple[str, ...],
     target: str,
+    source_configs: tuple[Path, ...],
+    target_config: Path | None,
     topics: re.Pattern[str] | None,
     all_topics: bool,
     prefixes: tuple[str, ...],
@@ -127,13 +140,16 @@ def run(
         raise click.UsageError("two --from have the same brokers; mirrors of one cluster share its topics by --name")
     if prefixes and len(prefixes) != len(sources):
         raise click.UsageError(f"give one --prefix for each --from: {len(prefixes)} for {len(sources)}")
+    if len(source_configs) > 1 and len(source_configs) != len(sources):
+        raise click.UsageError(f"give one --from-config for each --from, or one: {len(source_configs)} are given")
+    to = ClusterSettings(servers=target, security=None if target_config is None else read_security(target_config))
     names = TargetNames()
     try:
         mirrors = [
             Mirror(
                 MirrorSettings(
-                    source=ClusterSettings(servers=source),
-                    target=ClusterSettings(servers=target),
+                    source=ClusterSettings(servers=source, security=security),
+                    target=to,
                     topics=EVERY_TOPIC if topics is None else topics,
                     prefix=prefix,
                     settings_ms=round(settings_every * 1000),
@@ -141,12 +157,19 @@ def run(
                 ),
                 names,
             )
-            for source, prefix in zip(sources, prefixes or [""] * len(sources), strict=True)
+            for source, prefix, security in zip(
+                sources, prefixes or [""] * len(sources), _securities(source_configs, len(sources)), strict=True
+            )
         ]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     asyncio.run(_run(mirrors, HttpSite(http_host, http_port), every, as_json))
+
+
+def _securities(files: tuple[Path, ...], sources: int) -> "list[ClientSecurity | None]":
+    """Return the security of each source."""
+    return [read_security(file) for file in files] * (sources if len(files) == 1 else 1) or [None] * sources
 
 
 run.help = with_exit_codes(run.help)

@@ -58,8 +58,8 @@ class Mirror:
         self._names = TargetNames() if names is None else names
         self.group = self.source_id = ""
         """The mirror's group at its source, and the source's cluster id; known once it is open."""
-        self._source = AsyncClient(settings.source.servers)
-        self._target = AsyncClient(settings.target.servers)
+        self._source = AsyncClient(settings.source.servers, security=settings.source.security)
+        self._target = AsyncClient(settings.target.servers, security=settings.target.security)
         self._waits = Waits()
         self._outlet = Outlet(AsyncClient("", core=self._target.core), self._waits.notify)
         self._engine: ConsumerEngine | None = None
@@ -119,7 +119,10 @@ class Mirror:
         core = ConsumerCore(
             config, DECOMPRESSED_BYTES_MAX, BatchReader, stops_at_gaps=not self.settings.skip_lost
         )
-        return ConsumerEngine(self.settings.source.servers, subscribed, self.group, Earliest(), config, core)
+        security = self._source.core.security
+        return ConsumerEngine(
+            self.settings.source.servers, subscribed, self.group, Earliest(), config, core, security
+        )
 
     async def _check_opposite(self, source_id: str, names: Iterable[str]) -> None:
         """Raise MirrorRefused if records would go round without end."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from broker.client.group_config import instance_fault
 from broker.client.leaders import Partition
+from broker.client.security.client_security import Security
 
 NAME_CHARACTERS_MAX = 200  # the ids of transactions have it, and the name of a topic
 PREFIX_CHARACTERS_MAX = 200
@@ -17,6 +18,8 @@ class ClusterSettings:
     """How to reach one of the two clusters."""
 
     servers: str
+    security: Security = None
+    """Properties of a Kafka client for TLS and a login; None for a plain cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,10 +73,10 @@ def has_all(client, topic, number):
     until(lambda: end_of(client, topic) >= number, f"record {number} of {topic} at the target")
 
 
-def records_of(servers, topic, number):
+def records_of(servers, topic, number, security=None):
     """Return the first `number` committed records of each partition of a topic, without ids, offsets and codecs."""
     config = ConsumerConfig(isolation_level="read_committed")
-    with Consumer(servers, topic, timeout_ms=MS, config=config) as consumer:
+    with Consumer(servers, topic, timeout_ms=MS, config=config, security=security) as consumer:
         partitions = {}
         for record in islice(consumer, number):
             fields = record.timestamp_ms, record.key, record.value, record.headers
