@@ -17,7 +17,7 @@ from spark_bridge.reading.settings import ReadSettings
 CLIENTS_KEPT_MAX = 4
 """Clients that wait for the next range. A worker reads one range at a time, and seldom from several clusters."""
 
-_Key: TypeAlias = tuple[int, tuple[Address, ...], int, str]
+_Key: TypeAlias = tuple[int, tuple[Address, ...], int, str, tuple[tuple[str, str], ...]]
 
 
 class KeptClients:
@@ -31,7 +31,7 @@ class KeptClients:
     @contextmanager
     def lend(self, servers: Sequence[Address], settings: ReadSettings) -> Iterator[Client]:
         """Lend a client to one range. It connects when it is used."""
-        key = (os.getpid(), tuple(servers), settings.request_timeout_ms, settings.client_id)
+        key = (os.getpid(), tuple(servers), settings.request_timeout_ms, settings.client_id, settings.security)
         client = self._take(key) or connect(servers, settings)
         try:
             yield client

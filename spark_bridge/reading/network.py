@@ -45,7 +45,12 @@ class ReadClient(Protocol):
 
 def connect(servers: Sequence[Address], settings: ReadSettings) -> Client:
     """Return a client of the cluster behind `servers`. It connects when it is used."""
-    return Client(servers, timeout_ms=settings.request_timeout_ms, client_id=settings.client_id)
+    return Client(
+        servers,
+        timeout_ms=settings.request_timeout_ms,
+        client_id=settings.client_id,
+        security=dict(settings.security),
+    )
 
 
 class ClusterError(FlakelogError):

@@ -1,6 +1,6 @@
 """Settings of a read. The driver makes them from the options; Spark pickles them to the tasks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_bridge.reading.id_clock import IdClock
 
@@ -36,6 +36,7 @@ class ReadSettings:
     client_id: str = CLIENT_ID  # Kafka's client.id, by which a broker's quotas and logs name the client
     request_timeout_ms: int = 30_000  # Kafka's request.timeout.ms
     id_clock: IdClock = IdClock()  # for the column id_time
+    security: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # properties of Kafka's clients
 
     def may_lack_offsets(self, topic: str) -> bool:
         """Return True if offsets of a topic may be missing, as after compaction."""

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from broker.client.security.settings import CLIENT_SETTINGS, is_of_security, parse_security, why_unknown
+from broker.security.references import has_reference
 from coordination.errors import FlakelogError
+from idgen.settings import InvalidSetting
 
 SERVERS = "kafka.bootstrap.servers"
 KAFKA = "kafka."
@@ -69,7 +72,7 @@ _READS_ONLY = "it selects or splits what is read"
 _BATCH_ONLY = "a stream has no end, and its offsets are in Spark's checkpoint"
 _BYTES = "keys and values are bytes; convert them with DataFrame operations"
 _NO_GROUP = "reads join no consumer group and commit no offsets"
-_SECURITY = "the broker has no security protocols yet, only PLAINTEXT"
+_SECURITY_MEANING = "as at Kafka's clients; the text may refer to a file or a variable of the machine that reads it"
 
 
 def _selects(name: str, meaning: str, default: str = "", connector: str | None = "") -> Option:
@@ -163,7 +166,7 @@ TABLE: tuple[Option, ...] = (
     _tunes("metadata.max.age.ms", "ms after which a producer looks for new partitions", _WRITES, "300000"),
     _refused("partitioner.class", "it names a Java class; choose partitions by the column partition", _READS),
     _refused("transactional.id", "writes are at least once, without transactions, as the connector's", _READS),
-    _tunes("security.protocol", "PLAINTEXT; all others are refused: " + _SECURITY, _ALL, "PLAINTEXT"),
+    *(_tunes(name, _SECURITY_MEANING, _ALL) for name in sorted(CLIENT_SETTINGS)),
     _ignored("kafka.group.id", _NO_GROUP, "the consumer group, with a warning"),
     _ignored("kafka.max.poll.records", "a task reads whole fetches"),
     _ignored("kafka.fetch.min.bytes", "a range ends before the end of the log, so a fetch need not wait for more"),
@@ -176,8 +179,6 @@ TABLE: tuple[Option, ...] = (
     _refused("value.serializer", _BYTES, _READS),
 )
 BY_NAME: Mapping[str, Option] = {option.name.lower(): option for option in TABLE}
-REFUSED_PREFIXES: Mapping[str, str] = {"kafka.sasl.": _SECURITY, "kafka.ssl.": _SECURITY}
-"""Beginnings of Kafka's settings that are refused, with the reason."""
 
 
 class Given(NamedTuple):
@@ -199,16 +200,29 @@ def sort_out(options: Mapping[str, str], use: Use) -> Given:
             ignored[option.name] = option.reason
         else:
             taken[option.name] = value
-    _require_plaintext(taken)
     _refuse_backward_triggers(options)
     return Given(taken, tuple(f"option {name} is ignored: {why}" for name, why in sorted(ignored.items())))
 
 
+def security_of(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the properties of security among the options, by Kafka's names; a task makes its client of them.
+
+    Their references to files and variables stay, for the machine that uses them. Raise OptionError.
+    """
+    names = {KAFKA + name: name for name in sorted(CLIENT_SETTINGS)}
+    properties = {name: given[option] for option, name in names.items() if option in given}
+    if not any(map(has_reference, properties.values())):
+        try:
+            parse_security(properties)
+        except InvalidSetting as error:
+            raise OptionError(f"option {KAFKA}{error}") from None
+    return tuple(properties.items())
+
+
 def _unlisted(name: str) -> Option:
     low = name.lower()
-    for prefix, reason in REFUSED_PREFIXES.items():
-        if low.startswith(prefix):
-            return Option(name, "", reason=reason)
+    if low.startswith(KAFKA) and is_of_security(low.removeprefix(KAFKA)):
+        return Option(name, "", reason=why_unknown(low.removeprefix(KAFKA)))
     near = difflib.get_close_matches(low, BY_NAME, 1)
     hint = f"is {BY_NAME[near[0]].name} meant?" if near else ""
     if low.startswith(KAFKA):
@@ -222,9 +236,3 @@ def _refuse_backward_triggers(options: Mapping[str, str]) -> None:
     least, most = low.get("minoffsetspertrigger", ""), low.get("maxoffsetspertrigger", "")
     if least.isdecimal() and most.isdecimal() and int(least) > int(most):
         raise OptionError(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}")
-
-
-def _require_plaintext(taken: Mapping[str, str]) -> None:
-    protocol = taken.get("kafka.security.protocol", "PLAINTEXT")
-    if protocol.strip().upper() != "PLAINTEXT":
-        raise OptionError(f"option kafka.security.protocol is refused with {protocol}: {_SECURITY}")

@@ -14,7 +14,7 @@ from spark_bridge.reading.settings import CLIENT_ID, Patience, ReadSettings
 from spark_bridge.reading.skipped import FAIL, SKIP
 from spark_bridge.selection.option_table import SERVERS
 from spark_bridge.selection.option_table import OptionError as OptionError
-from spark_bridge.selection.option_table import Use, sort_out
+from spark_bridge.selection.option_table import Use, security_of, sort_out
 from spark_bridge.selection.option_values import INT_MAX, by_partition, flag, from_json, made, number, positive, word
 from spark_bridge.selection.selector import (
     EARLIEST,
@@ -180,6 +180,7 @@ def _settings(given: Mapping[str, str]) -> ReadSettings:
         fail_on_data_loss=flag(given, "failOnDataLoss", True),
         client_id=given.get("kafka.client.id", CLIENT_ID),
         request_timeout_ms=number(given, "kafka.request.timeout.ms", default.request_timeout_ms, 1, INT_MAX),
+        security=security_of(given),
     )
 
 

@@ -6,12 +6,12 @@ partition (murmur2 of the key; for rows without a key, one partition for a batch
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from spark_bridge.reading.network import Address
 from spark_bridge.reading.settings import CLIENT_ID
-from spark_bridge.selection.option_table import KAFKA, OptionError, Use, sort_out
+from spark_bridge.selection.option_table import KAFKA, OptionError, Use, security_of, sort_out
 from spark_bridge.selection.option_values import INT_MAX, flag, number, word
 from spark_bridge.selection.options import parse_servers
 
@@ -51,6 +51,8 @@ class WriteOptions:
     """The settings of librdkafka's producer, by its names, sorted."""
     block_ms: int = 60_000
     """How long a message waits for room in the producer's memory."""
+    security: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Properties of Kafka's clients, of which a task makes settings of librdkafka."""
     warnings: tuple[str, ...] = ()
     """For the user: options that are ignored, and why."""
 
@@ -64,7 +66,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         raise OptionError("topic is empty; name the topic of all rows, or leave it to the column topic")
     settings = {"bootstrap.servers": ",".join(map(str, servers)), **_producer(given)}
     block_ms = number(given, KAFKA + "max.block.ms", 60_000)
-    return WriteOptions(servers, topic, tuple(sorted(settings.items())), block_ms, warnings)
+    return WriteOptions(servers, topic, tuple(sorted(settings.items())), block_ms, security_of(given), warnings)
 
 
 def _producer(given: Mapping[str, str]) -> Settings:

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from broker.client.security.client_security import ClientSecurity
+from broker.client.security.librdkafka_settings import librdkafka_security
+from idgen.settings import InvalidSetting
 from spark_bridge.source.write_rows import Message
 
 POLL_SECONDS = 0.05
@@ -22,6 +25,8 @@ RECIPE = (
 
 Settings: TypeAlias = tuple[tuple[str, int | str | bool], ...]
 """Names and values of librdkafka's settings, sorted."""
+Security: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values of a Kafka client's security."""
 
 
 class WriteFailed(Exception):
@@ -31,7 +36,7 @@ class WriteFailed(Exception):
 class TopicProducer:
     """A producer of one worker process. `settings` are librdkafka's."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, security: Security = ()) -> None:
         try:
             from confluent_kafka import KafkaException, Producer
         except ImportError:
@@ -40,7 +45,9 @@ class TopicProducer:
         self._producer_error: type[Exception] = KafkaException
         own = {"on_delivery": self._delivered, "delivery.report.only.error": True, "log_level": 0}
         try:
-            self._producer = Producer(dict(settings) | own)
+            self._producer = Producer(dict(settings) | own | librdkafka_security(ClientSecurity.of(dict(security))))
+        except InvalidSetting as error:
+            raise WriteFailed(f"kafka.{error}") from None
         except KafkaException as error:
             raise WriteFailed(f"the producer refuses its settings: {_reason(error.args[0])}") from None
 
@@ -101,12 +108,14 @@ class TopicProducer:
 
 
 @lru_cache(maxsize=PRODUCERS_MAX)
-def kept_producer(settings: Settings) -> TopicProducer:
+def kept_producer(settings: Settings, security: Security = ()) -> TopicProducer:
     """Return this process's producer with these settings."""
-    return TopicProducer(settings)
+    return TopicProducer(settings, security)
 
 
-def write_all(batches: Iterable[Iterable[Message]], settings: Settings, block_ms: int) -> int:
+def write_all(
+    batches: Iterable[Iterable[Message]], settings: Settings, block_ms: int, security: Security = ()
+) -> int:
     """Write all messages, wait for their acknowledgements, and return their number. Raise WriteFailed.
 
     Without batches no producer is made, because many tasks after a shuffle are empty.
@@ -115,7 +124,7 @@ def write_all(batches: Iterable[Iterable[Message]], settings: Settings, block_ms
     producer = None
     try:
         for batch in batches:
-            producer = producer or kept_producer(settings)
+            producer = producer or kept_producer(settings, security)
             written += producer.write(batch, block_ms)
         if producer is not None:
             producer.finish()

@@ -41,7 +41,7 @@ class TopicWrite:
         """Write the rows of a task. Raise WriteFailed, WriteError."""
         options = self.options
         rows = (messages(batch, self.columns) for batch in batches)
-        written = Written(write_all(rows, options.producer, options.block_ms))
+        written = Written(write_all(rows, options.producer, options.block_ms, options.security))
         spare_imports()
         return written
 

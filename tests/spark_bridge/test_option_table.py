@@ -72,11 +72,31 @@ def test_a_write_takes_no_selection():
 
 @pytest.mark.parametrize("use", [parse, parse_stream, parse_write])
 @pytest.mark.parametrize(
-    "name", ["kafka.sasl.jaas.config", "kafka.ssl.truststore.location", "kafka.security.protocol"]
+    ("more", "reason"),
+    [
+        ({"kafka.sasl.mechanisms": "PLAIN"}, "option kafka.sasl.mechanisms is refused .*: is librdkafka's; give"),
+        ({"kafka.ssl.passwort": "marked"}, "option kafka.ssl.passwort is refused .*: is no setting of a client's"),
+        ({"kafka.security.protocol": "TLS"}, "option kafka.security.protocol=TLS: must be one of PLAINTEXT, SSL"),
+        ({"kafka.ssl.truststore.location": "marked"}, "option kafka.ssl.truststore.location=.hidden.: is not used by"),
+    ],
 )
-def test_security_is_refused_by_name(use, name):
-    with pytest.raises(OptionError, match=rf"option {name} is refused .*: the broker has no security protocols yet"):
-        use({"kafka.bootstrap.servers": "host:9092", name: "SASL_SSL"})
+def test_security_that_cannot_work_is_refused_by_name(use, more, reason):
+    with pytest.raises(OptionError, match=reason) as error:
+        use(READ | {"topic": "t"} | more if use is parse_write else READ | more)
+    assert "marked" not in str(error.value)
+
+
+def test_tasks_get_the_properties_with_their_references_and_nothing_shows_them():
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": "${file:/etc/spark/secrets.properties:jaas}",
+        "sasl.username": "marked",
+    }
+    options = {f"kafka.{name}": text for name, text in login.items()}
+    read, write = parse(READ | options), parse_write(READ | {"topic": "t"} | options)
+    assert dict(read.settings.security) == dict(read.driver_settings.security) == dict(write.security) == login
+    assert "marked" not in f"{read} {write}"
 
 
 def test_plaintext_is_no_security():

@@ -61,7 +61,7 @@ def test_other_options_are_ignored_with_a_warning_each():
         ({"kafka.key.serializer": "x"}, "kafka.key.serializer is refused for a write: keys and values are bytes"),
         ({"kafka.partitioner.class": "x"}, "kafka.partitioner.class is refused for a write: it names a Java class"),
         ({"kafka.transactional.id": "x"}, "kafka.transactional.id is refused for a write: writes are at least once"),
-        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol is refused with SSL"),
+        ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol=TLS: must be one of"),
         ({"kafka.compression.type": "rar"}, "kafka.compression.type is none or gzip or snappy or lz4 or zstd"),
         ({"kafka.acks": "two"}, "kafka.acks is all or -1 or 1 or 0; got 'two'"),
         ({"topics": "t"}, "option topics is not known; is topic meant?"),

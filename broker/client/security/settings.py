@@ -61,7 +61,7 @@ _HIDDEN = "(hidden)"
 
 
 def _protocol(value: str) -> str | None:
-    return None if value in PROTOCOLS else f"must be one of {', '.join(PROTOCOLS)}"
+    return None if value.upper() in PROTOCOLS else f"must be one of {', '.join(PROTOCOLS)}"
 
 
 def _mechanism(value: str) -> str | None:
@@ -156,7 +156,7 @@ class SecuritySettings:
 
     @property
     def protocol(self) -> str:
-        return self.config.security_protocol
+        return self.config.security_protocol.upper()
 
     @property
     def mechanism(self) -> str:
@@ -227,11 +227,16 @@ def is_of_security(name: str) -> bool:
     return name.startswith(("security.", "ssl.", "sasl."))
 
 
+def why_unknown(name: str) -> str:
+    """Return why a name is refused, and what would be right."""
+    return _NOT_SERVED.get(name, "is no setting of a client's security")
+
+
 def parse_security(properties: Mapping[str, str], has_token_function: bool = False) -> SecuritySettings:
     """Return the settings in these properties. Raise InvalidSetting, also for a name that is unknown."""
     for name, text in properties.items():
         if name not in CLIENT_SETTINGS:
-            raise InvalidSetting(name, _HIDDEN, _NOT_SERVED.get(name, "is no setting of a client's security"))
+            raise InvalidSetting(name, _HIDDEN, why_unknown(name))
         if not isinstance(text, str):
             raise InvalidSetting(name, _HIDDEN, "must be text")
     given = {s.field: _text(properties, s.name) for s in settings_of(ClientSecurityConfig) if s.name in properties}

@@ -24,6 +24,8 @@ from broker.client.blocking import Client
 from broker.record.compression import Codec
 from broker.record.records import BatchRecord, encode_batch
 from coordination.java import ask
+from flakelog.testing import Broker
+from flakelog.testing.security import PASSWORD
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.replay.arrow_job import replay as replay_by_arrow
@@ -462,3 +464,19 @@ def test_ranges_know_the_topic_they_were_made_of(servers, topic, tmp_path):
     fill(servers, topic, batches=1)
     ranges = manifest_of(servers, tmp_path / "n.json", subscribe=topic).ranges
     assert ranges == (OffsetRange(topic, 0, 0, 20),)
+
+
+def test_tasks_log_in_with_a_secret_that_only_their_machine_has(spark, tmp_path):
+    """The options have a reference, so that neither plan nor logs hold the password."""
+    with Broker(topics={"flights": 2}, security="SASL_SSL") as broker:
+        secrets = tmp_path / "secrets.properties"
+        secrets.write_text(f"password={PASSWORD}\n")
+        properties = broker.client_properties
+        jaas = properties["sasl.jaas.config"].replace(PASSWORD, f"${{file:{secrets}:password}}")
+        options = {f"kafka.{name}": text for name, text in (properties | {"sasl.jaas.config": jaas}).items()}
+        options["kafka.bootstrap.servers"] = broker.bootstrap_servers
+        rows = spark.range(100).select(F.col("id").cast("string").cast("binary").alias("value"))
+        rows.write.format("flakelog").options(**options, topic="flights").mode("append").save()
+        read = spark.read.format("flakelog").options(**options, subscribe="flights").load()
+        assert sorted(int(row.value) for row in read.collect()) == list(range(100))
+        assert PASSWORD not in str(options) and PASSWORD not in read._jdf.queryExecution().toString()
