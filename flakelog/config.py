@@ -90,6 +90,12 @@ class ServerConfig:
         "inter.broker.listener.name. Without both, brokers use the first of listeners.",
         check=one_of(*PROTOCOLS),
     )
+    inter_broker_listeners_more: str = setting(
+        "flakelog.inter.broker.listeners.more",
+        "",
+        "More listeners that serve other brokers, with a comma between, while inter.broker.listener.name changes from "
+        "one broker to the next. With an authorizer all listeners do, because access rules decide.",
+    )
     sasl_mechanism_inter_broker_protocol: str = setting(
         "sasl.mechanism.inter.broker.protocol",
         GSSAPI,
@@ -313,6 +319,9 @@ class ServerConfig:
             raise InvalidSetting("inter.broker.listener.name", name, other)
         if served and name and name.upper() not in served:
             raise InvalidSetting("inter.broker.listener.name", name, wanted)
+        for more in parse_names(self.inter_broker_listeners_more):
+            if served and more not in served:
+                raise InvalidSetting("flakelog.inter.broker.listeners.more", more, wanted)
         if served and protocol and protocol not in served:
             raise InvalidSetting("security.inter.broker.protocol", protocol, f"its listener {wanted}")
 

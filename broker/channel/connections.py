@@ -45,7 +45,7 @@ class Connections:
         conn.active_ms = now.ms
         self._metrics.connections_opened += 1
         self._open[conn] = None
-        if listener != self._services.protected_listener:
+        if listener not in self._services.protected_listeners:
             refusal = self._limits.opened(conn.address, config, now.ms, listener)
             if refusal is not None:
                 self.close(conn, refusal)
@@ -53,7 +53,7 @@ class Connections:
 
     def accept_pause_ms(self, listener: str, now: Now) -> int:
         """Return how long the shell shall accept no connection there because they come too fast; 0 nearly always."""
-        if listener == self._services.protected_listener:
+        if listener in self._services.protected_listeners:
             return 0
         return self._limits.pause_ms(self._services.config, now.ms, listener)
 
@@ -69,7 +69,7 @@ class Connections:
 
     def closed(self, conn: Connection) -> None:
         """Forget a closed connection."""
-        if self._open.pop(conn, self) is None and conn.listener != self._services.protected_listener:
+        if self._open.pop(conn, self) is None and conn.listener not in self._services.protected_listeners:
             self._limits.closed(conn.address, conn.listener)
 
     def next_deadline_ms(self) -> int | None:

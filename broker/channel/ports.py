@@ -14,8 +14,8 @@ class ChannelServices(Protocol):
 
     config: BrokerConfig
     listener_limits: Mapping[str, ListenerLimits]
-    protected_listener: str | None
-    """The listener of other brokers, if clients have another one: no limit of connections holds there (KIP-402)."""
+    protected_listeners: frozenset[str]
+    """The listeners of other brokers, if clients have others: no limit of connections holds there (KIP-402)."""
     metrics: Metrics
     partition_budget: PartitionBudget
     purgatory: Purgatory

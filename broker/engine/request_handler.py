@@ -209,7 +209,7 @@ class RequestHandler:
         self, conn: Connection, frame: memoryview, api: Api, header: RequestHeader, position: int
     ) -> Steps[None]:
         """Decode a request in slices, then execute it. `frame` must stay valid until the last slice."""
-        limits = self._limits_of(api)
+        limits = self._limits_of(api, conn)
         decoded = yield from api.codec.decode_in_steps(header.version, frame, position, limits)
         call = self._context(conn, api, header.version, header.client_id, *decoded)
         self._execute(conn, frame, api, call, header.correlation_id)
@@ -284,7 +284,7 @@ class RequestHandler:
             steps = self._decode_in_steps(conn, kept, api, header, position)
             self._channel.slices.begin(conn, self._guarded(conn, kept, steps))
             return None
-        request, original, tags = api.codec.decode(version, frame, position, self._limits_of(api))
+        request, original, tags = api.codec.decode(version, frame, position, self._limits_of(api, conn))
         if key in self._templates:
             self._templates[key].learn(frame, header, request)
         elif key == PRODUCE and len(request.partitions) > PARTITIONS_AT_ONCE:
@@ -318,12 +318,14 @@ class RequestHandler:
         )
         return True
 
-    def _limits_of(self, api: Api) -> RequestLimits:
-        return self._broker_limits if api.between_brokers else self._limits
+    def _limits_of(self, api: Api, conn: Connection) -> RequestLimits:
+        """Return the limits of a request. Those of brokers hold at the listeners that are named for them."""
+        is_of_broker = api.between_brokers and conn.listener in self._services.broker_listeners
+        return self._broker_limits if is_of_broker else self._limits
 
     def _of_brokers(self, conn: Connection, key: int, version: int) -> Api:
-        """Return the row of a request that only other brokers may send, on their listener. Raise WireError."""
-        api = INTER_BROKER.get(key) if conn.listener == self._services.inter_broker_listener else None
+        """Return the row of a request that only other brokers may send, on their listeners. Raise WireError."""
+        api = INTER_BROKER.get(key) if self._services.serves_brokers(conn.listener) else None
         if api is not None and api.serves(version):
             return api
         api = self._apis.get(key)

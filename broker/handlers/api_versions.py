@@ -1,6 +1,6 @@
 """ApiVersions, v0 to v4.
 
-Behaviour: returns the advertised API table. The inter-broker listener shows the requests of brokers too, because
+Behaviour: returns the advertised API table. A listener of brokers shows the requests of brokers too, because
 Kafka's brokers send some of them only if they are advertised. A client that knows nothing yet must be able to read the
 answer, so it always has header v0. A request of a version unknown here is answered in v0, with UNSUPPORTED_VERSION and
 the row of ApiVersions only (KIP-511).
@@ -25,8 +25,8 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     error, services = ErrorCode.NONE, call.services
-    is_inter_broker = call.listener == services.inter_broker_listener
-    advertised = services.advertised_to_brokers if is_inter_broker else services.advertised
+    serves_brokers = services.serves_brokers(call.listener)
+    advertised = services.advertised_to_brokers if serves_brokers else services.advertised
     if call.version >= 3:
         name, version = call.request.client_software_name, call.request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):

@@ -65,6 +65,8 @@ _ANY_TOPIC = ""
 class Membership:
     """The facts that a broker brings into a cluster. Brokers reach each other on `listener`.
 
+    `more_listeners` serve them too, while that changes.
+
     `boot_id` is the id of this boot of the kernel, "" if the system does not tell it.
     """
 
@@ -77,8 +79,13 @@ class Membership:
     boot_id: str = ""
     has_authorizer: bool = False
     """True if clients may do what the cluster's access rules allow."""
+    more_listeners: tuple[str, ...] = ()
     passwords: PasswordEncoder = PlainPasswords()
     """Encodes the passwords in the settings of brokers, which the coordinator keeps."""
+
+    @property
+    def listeners_of_brokers(self) -> frozenset[str]:
+        return frozenset({self.listener, *self.more_listeners})
 
 
 class _TimedCore(Core, Protocol):

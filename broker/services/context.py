@@ -129,8 +129,10 @@ class BrokerServices:
     """The partitions of several copies; None on a server alone, and without `flakelog.replication.enable`."""
     inter_broker_listener: str | None = None
     """The name of the listener that other brokers use; None on a server alone."""
-    protected_listener: str | None = None
-    """The same, if clients have another listener."""
+    broker_listeners: frozenset[str] = field(init=False)
+    """The listeners that settings name for other brokers."""
+    protected_listeners: frozenset[str] = frozenset()
+    """The listeners that brokers use and clients do not."""
     trusted_listener: str | None = None
     """The name of a listener that only the brokers of this machine reach; they may do everything."""
     authorizer: Authorizer | None = field(init=False, default=None)
@@ -166,12 +168,14 @@ class BrokerServices:
                 self.metadata.acls,
                 allows_without_rules=self.config.allow_everyone_if_no_acl_found,
             )
+        of_brokers = frozenset(filter(None, [self.inter_broker_listener]))
+        self.broker_listeners = of_brokers if self.member is None else self.member.membership.listeners_of_brokers
         self.fetch_sessions = FetchSessions(
             self.config.max_incremental_fetch_session_cache_slots,
             self.config.fetch_session_partitions_max,
             lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX,
             self.purgatory,
-            self.inter_broker_listener,
+            self.serves_brokers,
         )
         wait_ms = self.id_stamper.max_wait_ms = self.config.max_id_wait_ms
         self.clock_waits = ClockWaits(self.logs, self.id_stamper, self.purgatory, self.report)
@@ -198,8 +202,9 @@ class BrokerServices:
     def _join(self, member: "Member") -> None:
         """Take part in a cluster: its controller decides, and this broker's file keeps the hosted partitions only."""
         self.peer_calls, self.inter_broker_listener = member.peers, member.membership.listener
-        has_other_listeners = len(member.membership.registration.endpoints) > 1
-        self.protected_listener = self.inter_broker_listener if has_other_listeners else None
+        of_brokers = member.membership.listeners_of_brokers
+        listeners = {endpoint.listener for endpoint in member.membership.registration.endpoints}
+        self.protected_listeners = of_brokers if listeners - of_brokers else frozenset()
         self.metadata = member.image
         self.metadata.on_change = self._led.clear
         self.producer_ids = member.producer_ids
@@ -210,6 +215,13 @@ class BrokerServices:
             from broker.services.replicas import replicate
 
             self.replication = replicate(self, member)
+
+    def serves_brokers(self, listener: str) -> bool:
+        """Return True if a listener serves what only brokers send.
+
+        With an authorizer all do, as in Kafka, because rights decide then.
+        """
+        return listener in self.broker_listeners or (bool(self.broker_listeners) and self.authorizer is not None)
 
     # --- settings ------------------------------------------------------------------------------------------------
 

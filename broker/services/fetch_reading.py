@@ -177,10 +177,10 @@ def _check(call: RequestContext, log: PartitionLog, requested: FetchPartition) -
 def _led_for(call: RequestContext, log: PartitionLog, requested: FetchPartition) -> Partition:
     """Return the leader's view of a partition for a follower; raise ApiError if it is none of the partition's.
 
-    Followers come over the listener of brokers only. The errors are those that Kafka has for strangers.
+    Followers come over listeners of brokers only. The errors are those that Kafka has for strangers.
     """
     services, replica_id = call.services, call.request.replica_id
-    if services.replication is not None and call.listener == services.inter_broker_listener:
+    if services.replication is not None and services.serves_brokers(call.listener):
         partition = services.replication.partition_of(log)
         if partition is not None and replica_id in partition.followers:
             return partition

@@ -26,7 +26,7 @@ EVICTION_AGE_MS = 120_000  # Kafka's; a shorter age would let two clients evict 
 class FetchSessions:
     """All sessions of one broker. `new_id` returns random numbers from 1 to 2^31 - 1.
 
-    `listener` is the name of the listener that other brokers use; None on a server alone.
+    `serves_brokers` returns True for a listener that other brokers may use; there is none on a server alone.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class FetchSessions:
         partitions_max: int,
         new_id: Callable[[], int],
         purgatory: Purgatory,
-        listener: str | None = None,
+        serves_brokers: Callable[[str], bool] = lambda listener: False,
     ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._new_id = new_id
         self._purgatory = purgatory
-        self._listener = listener
+        self._serves_brokers = serves_brokers
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
         self.partitions = 0
         self.evicted = 0
@@ -50,8 +50,8 @@ class FetchSessions:
         return len(self._sessions)
 
     def owner_of(self, request: FetchRequest, listener: str) -> Owner | None:
-        """Return the follower that sends a request over the listener of brokers; None for any other client."""
-        is_follower = request.replica_id >= 0 and listener == self._listener
+        """Return the follower that sends a request over a listener of brokers; None for any other client."""
+        is_follower = request.replica_id >= 0 and self._serves_brokers(listener)
         return (request.replica_id, listener) if is_follower else None
 
     def resume(self, request: FetchRequest, by_id: bool, now: Now, listener: str = "") -> FetchSession | None:

@@ -48,7 +48,7 @@ from coordination.port import ConnectionLost, CoordinationError, Coordinator, Se
 from coordination.sessions import open_session
 from coordination.socket_folder import SocketFolder
 from flakelog.inter_broker import security_of_brokers
-from flakelog.listeners import PLAINTEXT
+from flakelog.listeners import PLAINTEXT, parse_names
 from flakelog.machine import boot_id
 from flakelog.server.bound_broker import BoundBroker
 from flakelog.server.cluster_coordinator import PROCESSES, ClusterCoordinator, ClusterDirectory
@@ -191,6 +191,7 @@ class ClusterPart:
             server.zookeeper_session_timeout_ms,
             boot_id(),
             has_authorizer=has_authorizer,
+            more_listeners=tuple(parse_names(server.inter_broker_listeners_more)),
             passwords=_passwords_of(self._settings, self._bound),
         )
 
