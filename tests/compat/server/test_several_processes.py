@@ -108,6 +108,17 @@ def test_the_processes_end_with_their_parent_and_the_next_start_has_all(tmp_path
         assert server.cluster.consume("kept", 6) == values("kept")
 
 
+def test_two_processes_have_a_copy_each_of_the_topics_of_coordinators(tmp_path):
+    with SeveralProcesses(tmp_path / "data", 2) as server:
+        cluster = server.cluster
+        cluster.create("flights")
+        cluster.transact("flights", "flown", commit=True)
+        assert cluster.consume("flights", 6) == values("flown")
+        topics = cluster.admin.list_topics(timeout=SECONDS).topics
+        for name in ("__consumer_offsets", "__transaction_state"):
+            assert {tuple(sorted(each.replicas)) for each in topics[name].partitions.values()} == {(1, 2)}
+
+
 def test_fewer_processes_are_refused_while_one_of_the_missing_has_partitions(tmp_path):
     with SeveralProcesses(tmp_path / "data", 3) as server:
         server.cluster.create("flights", 3)
