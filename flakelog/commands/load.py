@@ -10,6 +10,7 @@ import click
 from broker.client.offset_spec import AtId, AtTime, Earliest
 from flakelog.commands import transfer
 from flakelog.commands.arguments import Whole
+from flakelog.commands.command_config import given_properties
 from flakelog.commands.exit_codes import ProblemsFound, with_exit_codes
 from flakelog.commands.load_report import LoadReport, show_plan, show_target, show_verification
 from flakelog.commands.terminal import client_of, count_of, json_option, print_json, servers_option, typed_time
@@ -238,6 +239,7 @@ def _job(
         compacted=compacted or None,
         skip_poison=on_poison == "skip",
         request_timeout_ms=int(answer_seconds() * 1000),
+        security=tuple(given_properties().items()),
     )
     return LoadJob(servers, destination, options, single_writer, threads, settings)
 

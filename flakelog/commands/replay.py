@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flakelog.commands import transfer
+from flakelog.commands.command_config import given_properties
 from flakelog.commands.exit_codes import fail, with_exit_codes
 from flakelog.commands.read_progress import ReadProgress
 from flakelog.commands.replay_range import range_of, range_options
@@ -173,6 +174,7 @@ def _manifest(run: ReplayOptions, out: "Storage | None", selection: Selection) -
     from spark_bridge.output.storage import read_file
     from spark_bridge.replay.planning import DEFAULT_ISOLATION, isolation_of, make_manifest
     from spark_bridge.selection.manifest import ManifestError, load
+    from spark_bridge.selection.option_table import options_of
 
     if selection.manifest is not None:
         try:
@@ -186,7 +188,7 @@ def _manifest(run: ReplayOptions, out: "Storage | None", selection: Selection) -
     with client_of(run.servers) as client:
         client.topics()  # report a missing broker now, and not after the patience of a read
     servers = {"kafka.bootstrap.servers": run.servers, "kafka.isolation.level": isolation}
-    return make_manifest(servers | selection.options)
+    return make_manifest(servers | options_of(given_properties()) | selection.options)
 
 
 def _show_plan(run: ReplayOptions, out: str | None, selection: Selection) -> None:
@@ -259,6 +261,7 @@ def _by_arrow(run: ReplayOptions, manifest: "Manifest", output: "Storage") -> "t
             threads=run.threads,
             single_writer=run.single_writer,
             request_timeout_ms=int(answer_seconds() * 1000),
+            security=given_properties(),
             on_batch=lambda batch: read(batch.num_rows, batch.nbytes),
             on_written=lambda within, file: progress.wrote(file.bytes),
         )
@@ -291,6 +294,7 @@ def _by_spark(run: ReplayOptions, manifest: "Manifest", output: "Storage") -> "t
                     run.on_poison,
                     compacted=run.compacted,
                     single_writer=run.single_writer,
+                    security=given_properties(),
                 )
         finally:
             spark.stop()

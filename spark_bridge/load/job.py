@@ -81,7 +81,7 @@ class LoadJob:
                 source.describe([self.options.topic])  # no namespace is created for a mistyped topic
             sink = self.destination.open(self.options)
             self._check(sink)
-            announcing = _Announcing(watcher, ReplayTopic(self.servers), sink.location)
+            announcing = _Announcing(watcher, ReplayTopic(self.servers, self.settings.security), sink.location)
             outcome = Driver(self.options, sink, source, source.side_by_side(self.threads), announcing, VERSION).run()
             if outcome.receipts:
                 with suppress(Exception):  # the load is done, and stays so if its target cannot be counted now

@@ -11,7 +11,7 @@ A replay or a load never depends on it: an error is logged once, and nothing mor
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from broker.client.blocking import Client
@@ -32,10 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 class ReplayTopic:
-    """The topic on the cluster at `servers`."""
+    """The topic on the cluster at `servers`. `security` has properties of Kafka's clients."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, security: Iterable[tuple[str, str]] = ()) -> None:
         self._servers = servers
+        self._security = tuple(security)
         self._failed = False
 
     def publish(
@@ -62,7 +63,7 @@ class ReplayTopic:
             _log.warning("the %s is not published in %s at %s: %s", kind, TOPIC, self._servers, error)
 
     def _send(self, batch: bytearray) -> None:
-        with Client(self._servers, timeout_ms=TIMEOUT_MS) as client:
+        with Client(self._servers, timeout_ms=TIMEOUT_MS, security=dict(self._security)) as client:
             try:
                 client.produce(TOPIC, 0, batch)
             except BrokerError as error:

@@ -78,7 +78,12 @@ class _StoppableClient(Client):
     """A client that sends nothing, and does not wait, after the event."""
 
     def __init__(self, servers: Sequence[Address], settings: ReadSettings, stopped: threading.Event) -> None:
-        super().__init__(servers, timeout_ms=settings.request_timeout_ms, client_id=settings.client_id)
+        super().__init__(
+            servers,
+            timeout_ms=settings.request_timeout_ms,
+            client_id=settings.client_id,
+            security=dict(settings.security),
+        )
         self._stopped = stopped
 
     def pause(self, ms: int) -> None:

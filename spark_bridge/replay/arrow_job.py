@@ -5,7 +5,7 @@
 The files, the receipt and the proof are those of spark_bridge.replay.job.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from spark_bridge.arrow_reader import THREADS, pin_read
@@ -19,6 +19,7 @@ from spark_bridge.reading.skipped import FAIL
 from spark_bridge.replay.publication import Writer, announce, run_of
 from spark_bridge.replay.receipt import Receipt, prove_files
 from spark_bridge.selection.manifest import Manifest
+from spark_bridge.selection.option_table import options_of
 from spark_bridge.selection.pinned import PinnedRead
 
 OnWritten = Callable[[OffsetRange, RangeFile], object]
@@ -34,12 +35,14 @@ def replay(
     threads: int = THREADS,
     single_writer: bool = False,
     request_timeout_ms: int | None = None,
+    security: Mapping[str, str] | None = None,
     on_batch: OnBatch = lambda batch: None,
     on_written: OnWritten = lambda within, file: None,
 ) -> Receipt:
     """Write the manifest's rows to `out`, `threads` ranges at once.
 
-    `compacted` allows missing offsets in topics that were compacted once. `on_batch` is called in those threads for
+    `compacted` allows missing offsets in topics that were compacted once. `security` has properties of Kafka's clients,
+    such as `security.protocol`. `on_batch` is called in those threads for
     each Arrow batch that is read, and `on_written` for each file. Raise ReplayError if the proof fails, `out` is
     something other than this replay, or a rerun differs from it; `out` is then unchanged. Raise what a read raises:
     DataLoss, CorruptBatch, ReadFailed, OptionError, ManifestError, ClusterError.
@@ -49,8 +52,9 @@ def replay(
         options["compacted"] = "true"
     if request_timeout_ms is not None:
         options["kafka.request.timeout.ms"] = str(request_timeout_ms)
+    options |= options_of(security)
     pinned = pin_read(options, manifest)
-    topic = ReplayTopic(servers)
+    topic = ReplayTopic(servers, pinned.settings.security)
     with run_of(out, manifest, Writer.usual(), single_writer=single_writer) as run:
         announce(topic, out, manifest)
         files: dict[int, RangeFile] = {}

@@ -9,7 +9,7 @@ is the task that spark_bridge.replay.arrow_job runs in threads. With a transform
 How files become the result is in spark_bridge.replay.publication.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from spark_bridge.replay.publication import save_manifest as save_manifest  # no
 from spark_bridge.replay.receipt import SPARK_KIND, Receipt, ReplayError, Totals, WrittenFile, prove, prove_files
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.manifest import Manifest
+from spark_bridge.selection.option_table import options_of
 from spark_bridge.selection.pinned import PinnedRead
 from spark_bridge.source.datasource import NAME
 from spark_bridge.source.read_task import REPORT_ENDING
@@ -46,12 +47,19 @@ _RANGE_FILE = (
 )
 
 
-def read_manifest(spark: SparkSession, servers: str, path: Path, poison_report: Path | None = None) -> DataFrame:
+def read_manifest(
+    spark: SparkSession,
+    servers: str,
+    path: Path,
+    poison_report: Path | None = None,
+    security: Mapping[str, str] | None = None,
+) -> DataFrame:
     """Return the rows of a manifest, one Spark partition for each range.
 
     A batch that cannot be decoded is an error. With `poison_report` it is left out, and named in a file there.
     """
     read = spark.read.format(NAME).option("kafka.bootstrap.servers", servers).option("manifest", str(path))
+    read = read.options(**options_of(security))
     if poison_report is not None:
         read = read.option("onPoison", SKIP).option("poisonReport", str(poison_report))
     return read.load()
@@ -66,22 +74,25 @@ def replay(
     on_poison: str = FAIL,
     *,
     single_writer: bool = False,
+    security: Mapping[str, str] | None = None,
 ) -> Receipt:
     """Write the manifest's rows to `out`, a path or URI that the driver and all executors must be able to write to.
 
     `transform` works row by row (select, where, withColumn); a shuffle raises ReplayError. Raise ReplayError also if
     the proof fails, `out` is something other than this replay, or a rerun differs from it. `out` is then unchanged.
     With `on_poison` "skip", batches that cannot be decoded are left out, and the receipt names them. `single_writer`
-    is for a store without an exclusive create: no other run may write there.
+    is for a store without an exclusive create: no other run may write there. `security` has properties of Kafka's
+    clients, such as `security.protocol`.
     """
     manifest, storage = manifests.load(manifest_path.read_bytes()), Storage.at(out)
     if transform is None:
-        return replay_manifest(spark, servers, manifest, storage, on_poison, single_writer=single_writer)
-    topic = ReplayTopic(servers)
+        more: dict[str, Any] = {"single_writer": single_writer, "security": security}
+        return replay_manifest(spark, servers, manifest, storage, on_poison, **more)
+    topic = ReplayTopic(servers, (security or {}).items())
     with run_of(storage, manifest, Writer.transforming(), single_writer=single_writer) as run:
         announce(topic, storage, manifest)
         report = _report_directory(run.storage) if on_poison == SKIP else None
-        rows = read_manifest(spark, servers, manifest_path, report)
+        rows = read_manifest(spark, servers, manifest_path, report, security)
         receipt = _transform(rows, manifest, run.storage, transform, report)
         run.publish(receipt)
     announce(topic, storage, manifest, receipt)
@@ -112,16 +123,17 @@ def replay_manifest(
     *,
     compacted: bool = False,
     single_writer: bool = False,
+    security: Mapping[str, str] | None = None,
 ) -> Receipt:
     """Write the manifest's rows to `storage`, as `replay` does without a transformation.
 
-    `compacted` allows missing offsets in topics that were compacted once.
+    `compacted` allows missing offsets in topics that were compacted once. `security` has properties of Kafka's clients.
     """
     options = {"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}
     if compacted:
         options["compacted"] = "true"
-    pinned = pin_read(options, manifest)
-    topic = ReplayTopic(servers)
+    pinned = pin_read(options | options_of(security), manifest)
+    topic = ReplayTopic(servers, pinned.settings.security)
     with run_of(storage, manifest, Writer.usual(), single_writer=single_writer) as run:
         announce(topic, storage, manifest)
         receipt = prove_files(manifest, _write_ranges(spark, pinned, run.storage))

@@ -204,6 +204,11 @@ def sort_out(options: Mapping[str, str], use: Use) -> Given:
     return Given(taken, tuple(f"option {name} is ignored: {why}" for name, why in sorted(ignored.items())))
 
 
+def options_of(security: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the options of a client's properties of security."""
+    return {KAFKA + name: text for name, text in (security or {}).items()}
+
+
 def security_of(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the properties of security among the options, by Kafka's names; a task makes its client of them.
 

@@ -330,3 +330,17 @@ def test_a_command_with_a_wrong_password_fails_in_one_line(at, client_properties
         done = command(at, *words, "--command-config", client_properties, stdin="x\n")
         assert done.returncode == 1
         assert "check user and password in sasl.jaas.config" in done.stderr.splitlines()[-1]
+
+
+def test_a_load_and_a_replay_read_with_the_file_too(at, login, client_properties, tmp_path):
+    with Admin(at("SASL_SSL"), security=login()) as admin:
+        admin.create_topic("loaded", 1)
+    with Producer(at("SASL_SSL"), security=login()) as producer:
+        producer.send("loaded", "hello")
+    option = "--command-config", client_properties
+    loaded = command(at, "load", "loaded", "--to", tmp_path / "loaded", *option)
+    assert loaded.returncode == 0 and "1 message" in loaded.stdout + loaded.stderr, loaded.stderr
+    replayed = command(at, "replay", "loaded", "--out", tmp_path / "replayed", *option)
+    assert replayed.returncode == 0 and "1 message" in replayed.stdout, replayed.stderr
+    (manifest,) = tmp_path.glob("replayed*.json")
+    assert PASSWORD not in manifest.read_text() and "published" not in replayed.stderr + loaded.stderr
