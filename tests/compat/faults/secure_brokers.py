@@ -28,6 +28,8 @@ from tests.patience import SECONDS
 SCRAM = "SCRAM-SHA-512"
 JAAS = "listener.name.brokers.scram-sha-512.sasl.jaas.config"
 BROKER, ADMIN, STRANGER = "broker", "admin", "stranger"
+SESSION_MS = 3_000
+"""How long a login between brokers lasts, so that each test has some that are renewed (KIP-368)."""
 PLAIN_PROTOCOLS = "PLAINTEXT:PLAINTEXT,BROKERS:SASL_SSL"
 
 
@@ -65,12 +67,21 @@ class SecureServers(ReplicatedServers):
             "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
             "super.users": f"User:{BROKER};User:{ADMIN}",
             "password.encoder.secret": "marked-encoder-secret",
+            f"listener.name.brokers.{SCRAM.lower()}.connections.max.reauth.ms": str(SESSION_MS),
+            "zookeeper.set.acl": "true",
+            "flakelog.ids.zookeeper.credentials.file": str(self._credentials()),
         }
 
     # --- certificates and passwords ------------------------------------------------------------------------------
 
     def _certificate(self, number):
         return self.files.directory / f"broker-{number}.pem"
+
+    def _credentials(self):
+        """Return the file of the brokers' credentials for ZooKeeper."""
+        file = self._passwords / "zookeeper"
+        file.write_text("flakelog:marked-secret-of-zookeeper")
+        return file
 
     def _added(self, user):
         file = self._passwords / user

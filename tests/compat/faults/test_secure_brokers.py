@@ -3,7 +3,7 @@
 `make test` makes one kill, `make soak` all of the faults many times, as it does of brokers in plain text.
 """
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -13,6 +13,8 @@ from broker.client.blocking import Client
 from broker.client.errors import Unreachable
 from broker.client.message_exchange import exchange_of, response_to
 from broker.membership.calls import is_denied
+from coordination.port import ANY_VERSION, Children, CoordinatorUnavailable, Create, Delete, Get, Set
+from coordination.zookeeper import ZooKeeperCoordinator
 from tests.broker.membership.stranger_requests import EPOCH, REQUESTS
 from tests.compat.faults.replicated_brokers import NUMBERS
 from tests.compat.faults.replicated_loads import Librdkafka, NumbersLoad, replicated_loads
@@ -72,6 +74,18 @@ def test_a_stranger_with_all_rights_on_topics_is_denied_what_brokers_do(cluster,
     assert (cluster.controller, cluster.leaders("flights")) == (controller, leaders)
     cluster.produce("flights", "still", [0])
     cluster.delete(["flights"])
+
+
+def test_who_reaches_zookeeper_changes_no_node_and_reads_no_password_hash(cluster):
+    with closing(ZooKeeperCoordinator(cluster.zookeeper)) as stranger:
+        assert stranger.execute(Get("/brokers/ids/1")).data and "users" in stranger.execute(Children("/config"))
+        for path in ("/config/users/broker", "/config/brokers"):
+            with pytest.raises(CoordinatorUnavailable):
+                stranger.execute(Get(path))
+        changes = Set("/controller", b"{}", ANY_VERSION), Create("/kafka-acl/Topic/x"), Delete("/brokers/ids/1")
+        for forbidden in changes:
+            with pytest.raises(CoordinatorUnavailable):
+                stranger.execute(forbidden)
 
 
 @pytest.mark.soak
