@@ -196,7 +196,8 @@ def once_stored(
     """Call `then(True, now)` when a log is stored as it is now: on all replicas in sync, and on the disk if its topic
     requires that. Do so at once if it is.
 
-    Call `then(False, now)` if the log goes offline before, or another broker leads it.
+    Call `then(False, now)` if the log goes offline before, or another broker leads it. While the ISR has too few members
+    the log is not stored, and may be once more of them are back.
     """
     end = unstored_end(log)
     if end is None:
@@ -204,7 +205,11 @@ def once_stored(
         return
 
     def try_complete(at: Now) -> tuple[bool, Now] | None:
-        return (end.error(ports) is None, at) if end.is_settled(ports) else None
+        if not end.is_settled(ports):
+            return None
+        error = end.error(ports)
+        lacks_members = error is not None and error.code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return None if lacks_members else (error is None, at)
 
     waiting: Delayed[tuple[bool, Now]] = Delayed([log.durability.key], None, try_complete, lambda at: (False, at))
     ports.purgatory.watch(waiting, lambda outcome: then(*outcome), now, limited=False)

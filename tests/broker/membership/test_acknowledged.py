@@ -4,6 +4,7 @@ from broker.cluster.documents import TopicPartition
 from broker.metadata.topic import NO_LEADER
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import PRODUCE, produce_request
+from tests.broker.membership.cluster_steps import alter
 from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
 
 
@@ -77,3 +78,24 @@ def test_an_eligible_leader_whose_disk_has_failed_does_not_lead_after_its_restar
 
 def elr(cluster):
     return cluster.controller.member.controller.context.leadership[TopicPartition("flights", 0)].elr
+
+
+def test_a_coordinators_decision_takes_effect_once_enough_copies_are_in_sync_again():
+    """It is in the log, and stays there. While the ISR lacks members it counts as stored nowhere."""
+    cluster = ReplicatedCluster(4)
+    cluster.create("flights", replicas=(2, 3, 4), flakelog_durable_acks="true")
+    cluster.kill_and_expire(4)
+    cluster.later(2_000)
+    leader = cluster.nodes[2].broker
+    leader.hold_syncs()
+    send(cluster, 2, b"a")
+    log, decided = cluster.log(2, "flights"), []
+    leader.services.coordinators.transactions.topic.once_stored(log, decided.append, cluster.now)
+    assert alter(cluster, 1, 2, "flights", min_insync_replicas="3") == ErrorCode.NONE
+    cluster.later(1_000)
+    leader.release()
+    cluster.later(1_000)
+    assert cluster.isr("flights") == (2, 3) and not decided
+    cluster.restart(4)
+    cluster.later(3_000)
+    assert cluster.isr("flights") == (2, 3, 4) and len(decided) == 1
