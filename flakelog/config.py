@@ -131,7 +131,10 @@ class ServerConfig:
         "it a cluster refuses to alter such a setting. The text is Kafka 3.9's.",
     )
     password_encoder_old_secret: str | None = setting(
-        OLD_SECRET, None, "The secret of before, so that a new one can be set: passwords that it encrypted are read."
+        OLD_SECRET,
+        None,
+        "The secret of before, so that a new one can be set: passwords that it encrypted are read. Unlike Kafka, no "
+        "start encrypts them anew: delete each and set it again before this setting goes.",
     )
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable", True, "Whether a stop first asks the controller to move what the broker leads."
@@ -397,11 +400,18 @@ class ServerConfig:
         """Return the danger of the listener on which brokers reach each other.
 
         There is none if access rules hold, if only this machine reaches it, or if a setting names one of several: the
-        others are for clients.
+        others are for clients. While `flakelog.inter.broker.listeners.more` names others, these are in danger too.
         """
+        reached = [listener.name for listener in self.open_listeners]
+        more = [other for other in parse_names(self.inter_broker_listeners_more) if other != name and other in reached]
+        if more and not has_authorizer:
+            return (
+                f"every client of the listener {more[0]} can delete the cluster's data, because brokers may use it "
+                f"too: empty flakelog.inter.broker.listeners.more once all of them use {name}"
+            )
         named = self.inter_broker_listener_name or self.security_inter_broker_protocol
         is_brokers_own = named is not None and len(self.broker_listeners) > 1
-        if has_authorizer or is_brokers_own or name not in [listener.name for listener in self.open_listeners]:
+        if has_authorizer or is_brokers_own or name not in reached:
             return None
         return (
             f"every client of the listener {name} can delete the cluster's data, because brokers use it too: give "

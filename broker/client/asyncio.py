@@ -87,6 +87,7 @@ class Channel(asyncio.BufferedProtocol):
         """
         if self._login is None:
             self._login = asyncio.ensure_future(self._carry_out_login(seconds))
+            self._login.add_done_callback(lambda login: login.cancelled() or login.exception())  # it is retrieved
         await asyncio.shield(self._login)  # the login of the others goes on when a call is cancelled
 
     async def _carry_out_login(self, seconds: float) -> None:
@@ -265,12 +266,16 @@ class AsyncClient:
                     ssl=context,
                     server_hostname=None if context is None else address.host,
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, ValueError) as error:  # ValueError for a name that cannot be a host's
             if context is not None:
                 raise handshake_failure(address, error) from error
             raise Unreachable(str(address), str(error) or "no connection in time") from error
         if security is not None and security.asks_login:
-            await made.log_in(self._timeout_s)
+            try:
+                await made.log_in(self._timeout_s)
+            except BaseException:  # also a cancellation: nobody else knows of this connection
+                made.abort()
+                raise
         return made
 
     def _abort_if_closed(self) -> None:

@@ -196,7 +196,8 @@ class Client:
         else:
             try:
                 made = TlsSocketConnection(context.wrap_socket(sock, server_hostname=address.host), self._client_id)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # ValueError for a name that cannot be a host's
+                sock.close()
                 self.core.forget(address)
                 raise handshake_failure(address, error) from error
         made.socket.settimeout(self._first_timeout_s)
@@ -210,7 +211,9 @@ class Client:
         assert security is not None, "only then a login is asked for"
         try:
             lifetime_ms = carry_out(self.core.log_in(address), connection.ask)
-        except ClientError:
+        except (OSError, WireError):
+            raise  # `_dropping` closes the connection, and says what its listener may have wanted
+        except BaseException:  # also a signal: nobody may go on where a login has not succeeded
             self._drop(address)
             raise
         renewal_ms = security.renewal_ms(lifetime_ms)

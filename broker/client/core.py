@@ -87,6 +87,8 @@ class ClientCore:
         self.cluster_id: str | None = None
         self.controller_id = -1
         self._versions: dict[Address, dict[int, tuple[int, int]]] = {}
+        self._login_versions: dict[Address, int] = {}
+        """Those of logins that succeeded: over a session that has ended, a broker answers nothing but a login."""
         self._nodes = KnownNodes(bootstrap)
         self._leaders = Leaders()
         self._topic_ids: dict[str, UUID] = {}
@@ -139,8 +141,12 @@ class ClientCore:
         Raise NotAuthenticated.
         """
         assert self.security is not None, "a connection without security needs no login"
-        version = yield from self.version(address, SASL_AUTHENTICATE)
-        return (yield from self.security.log_in(address, version))
+        version = self._login_versions.pop(address, None)
+        if version is None or address in self._versions:
+            version = yield from self.version(address, SASL_AUTHENTICATE)
+        lifetime_ms = yield from self.security.log_in(address, version)
+        self._login_versions[address] = version
+        return lifetime_ms
 
     def ask(self, address: Address, api_key: int, fields: Mapping[str, Any], by_id: bool = False) -> Steps[Any]:
         """Send a request encoded by the schema; return the answer in the form of this client's newest version.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
+from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks, maybeDeferred
 from twisted.internet.error import ConnectError, ConnectingCancelledError, ConnectionClosed
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
@@ -29,6 +29,10 @@ T = TypeVar("T")
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 _DATA = memoryview(b"")
+
+
+_LOST = ConnectError, ConnectionClosed, ConnectingCancelledError, CancelledError, OSError, ValueError
+"""The errors of a connection that cannot be made, or is lost; ValueError for a name that cannot be a host's."""
 
 
 class _Channel(Protocol):
@@ -160,7 +164,7 @@ class TwistedClient:
                 outcome = yield channel.ask(exchange)
             except Unreachable as error:
                 outcome = error
-            except (ConnectError, ConnectionClosed, OSError, CancelledError, ConnectingCancelledError) as error:
+            except _LOST as error:
                 outcome = Unreachable(str(exchange.address), str(error) or type(error).__name__)
             if isinstance(outcome, Unreachable):
                 self.core.forget(exchange.address)  # another node may lead its partitions by now
@@ -176,7 +180,8 @@ class TwistedClient:
             return channel
         self._waiting.setdefault(address, []).append(channel)
         if len(self._waiting[address]) == 1:
-            connecting = connect(self.reactor, address, _Channel(self, address), self.core.security, CONNECT_SECONDS)
+            made, security = _Channel(self, address), self.core.security
+            connecting = maybeDeferred(connect, self.reactor, address, made, security, CONNECT_SECONDS)
             self._connecting[address] = connecting.addCallback(_Channel.log_in)
             connecting.addBoth(self._connected, address)
         return channel

@@ -81,7 +81,7 @@ class EncryptedPasswords:
 
     def decode(self, text: str) -> str:
         if not self._secrets:
-            raise ValueError(f"it is encoded, and {SECRET} is not set")
+            raise ValueError(f"it cannot be decoded, because {SECRET} is not set")
         for secret in self._secrets:
             try:
                 return _decrypt(secret, text)

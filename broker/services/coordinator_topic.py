@@ -196,8 +196,8 @@ def once_stored(
     """Call `then(True, now)` when a log is stored as it is now: on all replicas in sync, and on the disk if its topic
     requires that. Do so at once if it is.
 
-    Call `then(False, now)` if the log goes offline before, or another broker leads it. While the ISR has too few members
-    the log is not stored, and may be once more of them are back.
+    Call `then(False, now)` if the log goes offline before, or another broker leads it. While the ISR has too few
+    members the log is not stored, and may be once more of them are back.
     """
     end = unstored_end(log)
     if end is None:

@@ -306,6 +306,18 @@ def test_a_listener_of_brokers_is_a_danger_while_other_machines_reach_it_and_cli
     assert danger("PLAINTEXT://127.0.0.1:9092") is None
 
 
+def test_a_listener_that_brokers_may_use_too_is_a_danger_until_they_use_it_no_more():
+    settings = {
+        "listeners": "PLAINTEXT://10.0.0.1:9092,B://10.0.0.1:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
+        "inter.broker.listener.name": "B",
+        "flakelog.inter.broker.listeners.more": "PLAINTEXT",
+    }
+    server = Settings(settings).server
+    assert "empty flakelog.inter.broker.listeners.more" in server.danger_of_inter_broker("B", has_authorizer=False)
+    assert server.danger_of_inter_broker("B", has_authorizer=True) is None
+
+
 def test_the_names_that_kafka_users_know_are_accepted():
     """The names are those of https://kafka.apache.org/documentation/#brokerconfigs."""
     assert {"listeners", "num.partitions", "log.segment.bytes", "message.max.bytes", "node.id"} <= set(names())

@@ -20,6 +20,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.schema import schema
 
 NEWEST_VERSION = 2  # of SaslAuthenticate
+RENEWAL_MS_MIN = 1_000  # Kafka's brokers refuse a second renewal within a second
 _EARLIEST, _LATEST = 0.85, 0.95
 
 
@@ -47,8 +48,11 @@ def log_in(address: Address, mechanism: str, exchange: ClientExchange, version: 
 
 
 def renewal_ms(lifetime_ms: int, share: float) -> int:
-    """Return how long after a login the next one begins; `share` is random, between 0 and 1."""
-    return round(lifetime_ms * (_EARLIEST + share * (_LATEST - _EARLIEST)))
+    """Return how long after a login the next one begins; `share` is random, between 0 and 1.
+
+    A session that is shorter than a second ends before, and with it its connection.
+    """
+    return max(round(lifetime_ms * (_EARLIEST + share * (_LATEST - _EARLIEST))), RENEWAL_MS_MIN)
 
 
 def _shake_hands(address: Address, mechanism: str) -> Steps[None]:

@@ -76,7 +76,7 @@ class ScramClient:
         match = _FIRST.fullmatch(message)
         if match is None:
             raise LoginRefused(f"the server's first SCRAM message is wrong: {quoted(message)}")
-        nonce, salt, iterations = match[1], b64decode(match[2]), int(match[3])
+        nonce, salt, iterations = match[1], _decoded(match[2]), int(match[3])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise LoginRefused("the server's SCRAM nonce does not begin with this client's, so it is of another login")
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
@@ -99,8 +99,15 @@ class ScramClient:
             raise LoginRefused(_UNPROVED)
         if match[2] is not None:
             raise LoginRefused(f"the server refuses the proof of the password: {quoted(match[2])}")
-        if not hmac.compare_digest(b64decode(match[1]), signature):
+        if not hmac.compare_digest(_decoded(match[1]), signature):
             raise LoginRefused(_UNPROVED)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise LoginRefused(f"the server's SCRAM message is wrong: {quoted(text)} is no base64") from None
 
 
 _UNPROVED = "the server does not prove that it knows the password, so it may not be the one that this user belongs to"

@@ -29,8 +29,10 @@ def tls_failure(address: Address, error: OSError) -> NotAuthenticated | Unreacha
     return Unreachable(str(address), str(error) or type(error).__name__)
 
 
-def handshake_failure(address: Address, error: OSError) -> NotAuthenticated | Unreachable:
+def handshake_failure(address: Address, error: OSError | ValueError) -> NotAuthenticated | Unreachable:
     """Return the client's error for one in the handshake; a connection that ends there may be of a plain port."""
+    if not isinstance(error, OSError):
+        return Unreachable(str(address), f"its name cannot be that of a host: {error}")
     if isinstance(error, TimeoutError):
         return Unreachable(str(address), f"no TLS handshake in time; if it does not speak TLS, {PLAIN}")
     is_end = isinstance(error, (ssl.SSLEOFError, ConnectionError)) and not isinstance(error, ConnectionRefusedError)

@@ -31,6 +31,10 @@ from tests.patience import SECONDS
 SESSION_MS = 3_000
 
 
+class Interrupted(BaseException):
+    """A signal in the middle of a login."""
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     return TlsFiles(tmp_path_factory.mktemp("tls"))
@@ -344,3 +348,48 @@ def test_a_load_and_a_replay_read_with_the_file_too(at, login, client_properties
     assert replayed.returncode == 0 and "1 message" in replayed.stdout, replayed.stderr
     (manifest,) = tmp_path.glob("replayed*.json")
     assert PASSWORD not in manifest.read_text() and "published" not in replayed.stderr + loaded.stderr
+
+
+# --- connections that are given up -----------------------------------------------------------------------------------
+
+
+def interrupting(login, calls):
+    """Return properties whose login is interrupted each time, and noted in `calls`."""
+
+    def token(_):
+        calls.append("login")
+        raise Interrupted
+
+    kept = {name: text for name, text in login("OAUTHBEARER").items() if name != "sasl.jaas.config"}
+    return kept | {"oauth_cb": token}
+
+
+def test_a_connection_whose_login_was_interrupted_is_not_used_again(at, login):
+    calls = []
+    with Client(at("SASL_SSL"), security=interrupting(login, calls)) as client:
+        for _ in range(2):
+            with pytest.raises(Interrupted):
+                client.topics()
+    assert calls == ["login", "login"]
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64], ids=["empty label", "long label"])
+def test_a_name_that_cannot_be_a_hosts_fails_each_call_in_each_client(login, host):
+    servers, security = f"{host}:9092", login()
+    with Client(servers, security=security) as client:
+        for _ in range(2):
+            with pytest.raises(Unreachable):
+                client.topics()
+
+    async def ask():
+        async with AsyncClient(servers, security=security) as client:
+            for _ in range(2):
+                with pytest.raises(Unreachable):
+                    await client.topics()
+
+    asyncio.run(ask())
+    ensure_running()
+    client = blockingCallFromThread(reactor, TwistedClient, servers, reactor, security=security)
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            blockingCallFromThread(reactor, client.topics)

@@ -43,6 +43,7 @@ def test_each_name_logs_in_at_the_server_and_checks_it(mechanism, name):
     [
         (b"v=" + b"A" * 43 + b"=", "does not prove that it knows the password"),
         (b"", "does not prove that it knows the password"),
+        (b"v=A", "'A' is no base64"),
         (b"v=", "does not prove that it knows the password"),
         (b"\xff", "is no UTF-8"),
         (b"e=other\nerror", r"refuses the proof of the password: 'other\nerror'"),
@@ -61,6 +62,7 @@ def test_a_server_that_does_not_know_the_password_is_refused(final, reason):
     [
         (SERVER_FIRST.replace(b"r=r", b"r=x"), "nonce does not begin with this client's"),
         (b"r=" + NONCE.encode() + b",s=c2FsdA==,i=4096", "nonce does not begin with this client's"),
+        (b"r=" + NONCE.encode() + b"more,s=A,i=4096", "'A' is no base64"),
         (SERVER_FIRST.replace(b"4096", b"4095"), "asks for 4095 iterations of SCRAM-SHA-256, and 4096 to 100000"),
         (SERVER_FIRST.replace(b"4096", b"100001"), "asks for 100001 iterations"),
         (SERVER_FIRST.replace(b"4096", b"9" * 30), "first SCRAM message is wrong"),

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from broker.client.address import Address
+from broker.client.core import ClientCore
 from broker.client.errors import NotAuthenticated
 from broker.client.exchange import carry_out
+from broker.client.security.client_security import ClientSecurity
 from broker.client.security.login import log_in, renewal_ms
 from broker.client.security.mechanisms import PlainClient, ScramClient
 from broker.now import Now
@@ -19,7 +21,9 @@ from broker.wire.errors import ErrorCode
 from tests.broker.scram_client import credential
 
 ADDRESS = Address("broker", 9092)
-SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
+SERVED = [{"api_key": key, "min_version": 0, "max_version": 1} for key in (SASL_HANDSHAKE, SASL_AUTHENTICATE)]
+VERSIONS = memoryview(cold.encode(API_VERSIONS, 3, "response", {"error_code": 0, "api_keys": SERVED}))
 PASSWORDS = Passwords({"ada": "secret"}, b"key")
 
 
@@ -99,8 +103,28 @@ def test_the_login_is_renewed_over_the_same_connection():
     assert server.authentication.expires_ms == 115_000
 
 
+def test_a_renewal_begins_with_the_login_also_where_the_broker_was_doubted_meanwhile():
+    """Over a session that has ended a broker answers nothing else."""
+    server = Server(max_reauth_ms=60_000)
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ada" password="secret";'
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas}
+    core, asked = ClientCore([ADDRESS], ClientSecurity.of(given)), []
+
+    def ask(exchange):
+        asked.append(exchange.api_key)
+        return VERSIONS if exchange.api_key == API_VERSIONS else server.ask(exchange)
+
+    carry_out(core.log_in(ADDRESS), ask)
+    server.now = Now(55_000, 55_000)
+    core.forget(ADDRESS)
+    carry_out(core.log_in(ADDRESS), ask)
+    login = [SASL_HANDSHAKE, SASL_AUTHENTICATE, SASL_AUTHENTICATE]
+    assert asked == [API_VERSIONS, *login, *login]
+
+
 def test_a_session_is_renewed_before_its_end_and_not_all_at_once():
     assert [renewal_ms(100_000, share) for share in (0, 0.5, 1)] == [85_000, 90_000, 95_000]
+    assert renewal_ms(300, 0.5) == 1_000, "a broker refuses a second one within a second"
 
 
 @pytest.mark.parametrize(("mechanism", "exchange"), [("PLAIN", plain("wrong")), ("SCRAM-SHA-512", scram("wrong"))])
