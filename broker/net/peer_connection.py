@@ -40,7 +40,7 @@ class Calls(Port):
     def failed(self, reason: str, *, is_refused: bool) -> None:
         """Take the reason why the connection is closed from here.
 
-        It `is_refused` if the two brokers could not prove to each other who they are.
+        It `is_refused` if the two brokers did not prove to each other who they are.
         """
 
     def lost(self, connection: "PeerConnection") -> None:
@@ -64,6 +64,7 @@ class PeerConnection(Protocol):
     ) -> None:
         self._reactor = reactor
         self._address = address
+        self._security = security
         self._calls = calls
         self._frames = ClientConnection(client_id)
         self._under_way: deque[_Request] = deque()
@@ -74,6 +75,7 @@ class PeerConnection(Protocol):
             self._session = TwistedSession(reactor, security, partial(security.log_in, address), self._ask)
         self._timer: Any = None
         self._late: Any = None
+        """The timer of the first login, while it is under way."""
 
     def connectionMade(self) -> None:
         if ITCPTransport.providedBy(self.transport):
@@ -94,9 +96,13 @@ class PeerConnection(Protocol):
         self._abort(f"no login within {LOGIN_SECONDS:g} s")
 
     def _logged_in(self, _: None) -> None:
-        self._late.cancel()
-        self._late = None
+        self._end_first_login()
         self._calls.ready(self)
+
+    def _end_first_login(self) -> None:
+        late, self._late = self._late, None
+        if late is not None:
+            late.cancel()
 
     def _renewed(self, _: None) -> None:
         held, self._held = self._held, deque()
@@ -167,16 +173,20 @@ class PeerConnection(Protocol):
     # --- the end -------------------------------------------------------------------------------------------------
 
     def _abort(self, reason: str, *, is_refused: bool = False) -> None:
+        self._end_first_login()
         self._calls.failed(reason, is_refused=is_refused)
         self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        for timer in (self._timer, self._late):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._late = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if isinstance(reason.value, NotAuthenticated):  # the other broker has refused the certificate of this one
             self._calls.failed(reason.value.reason, is_refused=True)
+        elif self._late is not None:
+            hint = self._frames.with_hint(reason.getErrorMessage(), self._security)
+            self._calls.failed(f"the connection ended during the login: {hint}", is_refused=True)
+        self._end_first_login()
         self._calls.lost(self)
         calls, held = self._under_way, self._held
         self._under_way, self._held = deque(), deque()

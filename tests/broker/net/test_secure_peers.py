@@ -89,6 +89,20 @@ def test_a_login_that_gets_no_answer_ends(world):
     assert "no login within 10 s" in world.reported[0]
 
 
+def test_a_connection_that_ends_during_the_login_is_named_once_and_tried_again_after_a_second(world):
+    world.brokers[9002] = None
+    world.send(ask())
+    world.later()
+    for _ in range(3):
+        world.transports[-1].lose()
+        world.send(ask())
+        world.later(REFUSED_SECONDS)
+    assert [at_s for at_s, _ in world.attempts] == [REFUSED_SECONDS * times for times in range(4)]
+    assert world.responses == [None] * 3
+    (line,) = world.reported
+    assert line == "broker 2 at localhost:9002 cannot be reached: the connection ended during the login: lost"
+
+
 def test_a_session_is_renewed_before_its_end_and_no_call_is_lost():
     """KIP-368: the broker would close the connection at the first request after the end of a session."""
     world = world_of(asking(SESSION_S))
