@@ -34,6 +34,12 @@ class Calls(Port):
     def ready(self, connection: "PeerConnection") -> None:
         """Take a connection to which calls may be sent."""
 
+    def reached(self) -> None:
+        """Take once that the other broker let this one in: by a login, or without one by its first answer.
+
+        In TLS 1.3 the handshake of a client ends before the server judges the certificate of the client.
+        """
+
     def answered(self, call: AnyCall, response: Any | None) -> None:
         """Take the response to a call, None if none will come."""
 
@@ -76,6 +82,7 @@ class PeerConnection(Protocol):
         self._timer: Any = None
         self._late: Any = None
         """The timer of the first login, while it is under way."""
+        self._has_reached = False
 
     def connectionMade(self) -> None:
         if ITCPTransport.providedBy(self.transport):
@@ -97,12 +104,18 @@ class PeerConnection(Protocol):
 
     def _logged_in(self, _: None) -> None:
         self._end_first_login()
+        self._reach()
         self._calls.ready(self)
 
     def _end_first_login(self) -> None:
         late, self._late = self._late, None
         if late is not None:
             late.cancel()
+
+    def _reach(self) -> None:
+        if not self._has_reached:
+            self._has_reached = True
+            self._calls.reached()
 
     def _renewed(self, _: None) -> None:
         held, self._held = self._held, deque()
@@ -168,6 +181,7 @@ class PeerConnection(Protocol):
             if isinstance(call, Deferred):
                 call.callback(response)
             else:
+                self._reach()
                 self._calls.answered(call, response)
 
     # --- the end -------------------------------------------------------------------------------------------------

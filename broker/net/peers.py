@@ -172,10 +172,12 @@ class _Link:
 
     def ready(self, connection: PeerConnection) -> None:
         self._logging_in = None
-        self._owner.reached(self._broker_id, self.address)
         self._connection = connection
         while self._waiting:
             connection.send(self._waiting.popleft())
+
+    def reached(self) -> None:
+        self._owner.reached(self._broker_id, self.address)
 
     def answered(self, call: AnyCall, response: Any | None) -> None:
         if response is not None and is_denied(response):

@@ -41,10 +41,10 @@ class Transport:
     def abortConnection(self):
         self.world.clock.callLater(0, self.lose)
 
-    def lose(self):
+    def lose(self, error=ConnectionAbortedError("lost")):
         if not self.is_lost:
             self.is_lost = True
-            self.protocol.connectionLost(Failure(ConnectionAbortedError("lost")))
+            self.protocol.connectionLost(Failure(error))
 
 
 class World:

@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.client.errors import NotAuthenticated
 from broker.client.security.client_security import ClientSecurity
 from broker.membership.calls import is_denied
 from broker.metadata.image import RegisteredBroker
@@ -101,6 +102,24 @@ def test_a_connection_that_ends_during_the_login_is_named_once_and_tried_again_a
     assert world.responses == [None] * 3
     (line,) = world.reported
     assert line == "broker 2 at localhost:9002 cannot be reached: the connection ended during the login: lost"
+
+
+def test_a_certificate_that_the_other_broker_refuses_is_named_once():
+    """In TLS 1.3 the client's handshake succeeds before the server judges the client's certificate."""
+    world = World()
+    world.brokers[9002] = None
+    refused = "it does not trust this client's certificate"
+    for _ in range(3):
+        world.send(ask())
+        world.later()
+        world.transports[-1].lose(NotAuthenticated("localhost:9002", refused))
+        world.later(REFUSED_SECONDS)
+    assert len(world.attempts) == 3
+    assert world.reported == [f"broker 2 at localhost:9002 cannot be reached: {refused}"]
+    world.brokers[9002] = EngineBroker()
+    world.send(ask())
+    world.later()
+    assert world.reported[1:] == ["broker 2 at localhost:9002 can be reached again"]
 
 
 def test_a_session_is_renewed_before_its_end_and_no_call_is_lost():
