@@ -13,7 +13,7 @@ After SaslHandshake v0 tokens come bare, and after v1 in SaslAuthenticate. Anyth
 and texts are Kafka's (SaslServerAuthenticator).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -63,9 +63,9 @@ class Accepted(NamedTuple):
 
 
 class Authentication:
-    """The authentication of one connection by one of these mechanisms."""
+    """The authentication of one connection. `mechanisms` returns those of its listener, as they are at each login."""
 
-    def __init__(self, mechanisms: Mapping[str, Mechanism]) -> None:
+    def __init__(self, mechanisms: Callable[[], Mapping[str, Mechanism]]) -> None:
         self.state = SaslState.INITIAL_REQUEST
         self.user: str | None = None
         """The user that the client has proved to be, also while it authenticates again."""
@@ -80,7 +80,7 @@ class Authentication:
 
     @property
     def mechanisms(self) -> list[str]:
-        return list(self._mechanisms)
+        return list(self._mechanisms())
 
     @property
     def mechanism(self) -> str:
@@ -121,12 +121,12 @@ class Authentication:
 
     def handshake(self, version: int, mechanism: str) -> None:
         """Begin the exchange of a mechanism. Raise AuthenticationFailed."""
-        chosen = self._mechanisms.get(mechanism)
+        chosen = self._mechanisms().get(mechanism)
         self._takes_bare_tokens = version == 0
         if chosen is None:
-            reason = f"Unsupported SASL mechanism {quoted(mechanism)}; the listener has {', '.join(self._mechanisms)}"
+            reason = f"Unsupported SASL mechanism {quoted(mechanism)}; the listener has {', '.join(self.mechanisms)}"
             raise self._failed(reason, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
-        if self._is_again and chosen is not self._mechanism:
+        if self._is_again and mechanism != self.mechanism:
             self._other_mechanism = mechanism
             self.state = SaslState.REAUTH_BAD_MECHANISM  # a token is answered with the error
             return

@@ -84,7 +84,7 @@ class SaslListeners:
 
     def begin(self, listener: str) -> Authentication:
         """Return the authentication of a new client."""
-        return Authentication(self._mechanisms[listener])
+        return Authentication(lambda: self._mechanisms[listener])
 
     def is_over_tls(self, listener: str) -> bool:
         return self._listeners[listener].is_over_tls
@@ -102,8 +102,10 @@ class SaslListeners:
             sasl_of(name, properties, listener.is_over_tls)
 
     def use(self, altered: Mapping[str, str]) -> None:
-        """Use the settings with these alterations for new clients. A listener that cannot use them keeps its own, and
-        a line says why."""
+        """Use the settings with these alterations for logins from now on.
+
+        A listener that cannot use them keeps its own, and a line says why.
+        """
         properties = {**self._given, **altered}
         try:
             self.config = from_properties(SaslConfig, properties)

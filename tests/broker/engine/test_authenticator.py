@@ -263,6 +263,20 @@ def test_a_client_logs_in_again_in_the_middle_of_its_work(limited):
         assert limited.ask(METADATA, 12, NO_METADATA)
 
 
+def test_a_session_is_renewed_with_the_present_password_only(limited):
+    """Otherwise a user whose password was taken away would renew a session for ever."""
+    made = limited.broker
+    log_in(limited)
+    text = GIVEN[f"{OF_LISTENER}.plain.sasl.jaas.config"].replace("ada-secret", "altered")
+    made.services.sasl.use({f"{OF_LISTENER}.plain.sasl.jaas.config": text})
+    made.at(made.now_ms + 50_000)
+    log_in(limited, plain(password="altered"))
+    made.at(made.now_ms + 50_000)
+    shake_hands(limited)
+    with fails(limited, ErrorCode.SASL_AUTHENTICATION_FAILED):
+        limited.send(SASL_AUTHENTICATE, 2, {"auth_bytes": plain()})
+
+
 def test_another_user_is_refused_in_the_middle_of_a_session(limited):
     made = limited.broker
     log_in(limited)

@@ -37,7 +37,7 @@ class Server:
             "SCRAM-SHA-512": lambda: ScramExchange("SCRAM-SHA-512", lambda user: (known, user == "ada"), "nonce"),
         }
         mechanisms = {name: Mechanism(name, begin, max_reauth_ms) for name, begin in begins.items()}
-        self.authentication = Authentication(mechanisms)
+        self.authentication = Authentication(lambda: mechanisms)
         self.now = Now(0, 0)
 
     def ask(self, exchange):

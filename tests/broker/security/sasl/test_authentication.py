@@ -35,7 +35,8 @@ def at(ms):
 
 def authentication(max_reauth_ms=0, expires_wall_ms=None):
     names = ("SPELLED", "OTHER")
-    return Authentication({name: Mechanism(name, lambda: Spelled(expires_wall_ms), max_reauth_ms) for name in names})
+    mechanisms = {name: Mechanism(name, lambda: Spelled(expires_wall_ms), max_reauth_ms) for name in names}
+    return Authentication(lambda: mechanisms)
 
 
 def failed(call, *arguments):
