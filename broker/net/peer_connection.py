@@ -6,6 +6,7 @@ Without logins it is ready at once. Calls that are sent during another login wai
 """
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 from typing import Protocol as Port
@@ -18,7 +19,7 @@ from twisted.python.failure import Failure
 from broker.client.connection import ClientConnection
 from broker.client.core import Address
 from broker.client.errors import NotAuthenticated, Unreachable
-from broker.client.exchange import Exchange
+from broker.client.exchange import Exchange, Steps
 from broker.client.security.client_security import ClientSecurity
 from broker.client.security.twisted_session import TwistedSession
 from broker.membership.calls import AnyCall, exchange_of_call, response_to_call
@@ -61,24 +62,32 @@ class _Request(NamedTuple):
 
 
 class PeerConnection(Protocol):
-    """One connection, which has TLS already if its security has. `security` holds for all its logins."""
+    """One connection, which has TLS already if its security has. `security` returns that of a login that begins now."""
 
     transport: Any
 
     def __init__(
-        self, reactor: Any, client_id: str, address: Address, security: ClientSecurity | None, calls: Calls
+        self,
+        reactor: Any,
+        client_id: str,
+        address: Address,
+        security: Callable[[], ClientSecurity | None],
+        calls: Calls,
     ) -> None:
         self._reactor = reactor
         self._address = address
-        self._security = security
+        self._present_security = security
+        self._security = security()
+        """The security of the last login."""
         self._calls = calls
         self._frames = ClientConnection(client_id)
         self._under_way: deque[_Request] = deque()
         self._held: deque[AnyCall] = deque()
         """Calls that wait for the end of another login."""
         self._session: TwistedSession | None = None
-        if security is not None and security.asks_login:
-            self._session = TwistedSession(reactor, security, partial(security.log_in, address), self._ask)
+        if self._security is not None and self._security.asks_login:
+            log_in = partial(self._log_in, self._security)
+            self._session = TwistedSession(reactor, self._security, log_in, self._ask)
         self._timer: Any = None
         self._late: Any = None
         """The timer of the first login, while it is under way."""
@@ -97,6 +106,14 @@ class PeerConnection(Protocol):
             return
         self._late = self._reactor.callLater(LOGIN_SECONDS, self._give_up)
         self._session.renew().addCallbacks(self._logged_in, self._not_logged_in)
+
+    def _log_in(self, first: ClientSecurity) -> Steps[int]:
+        """Log in with the present password or token. A session keeps its user, also if another one is set meanwhile."""
+        present = self._present_security()
+        if present is not None and present.renews(first):
+            self._security = present
+        assert self._security is not None, "it was there when the connection was made"
+        return self._security.log_in(self._address)
 
     def _give_up(self) -> None:
         self._late = None

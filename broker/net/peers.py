@@ -40,7 +40,7 @@ class _Peer(NamedTuple):
 class PeerConnections:
     """The connections to all brokers. `report` receives a line when a broker cannot be reached, and when it can again.
 
-    `security` returns what protects a new connection; None for one in plain text.
+    `security` returns what protects a connection or a login that begins now; None for plain text.
     """
 
     def __init__(
@@ -157,9 +157,8 @@ class _Link:
         self._attempt = None
         self._next_attempt_s = self._owner.reactor.seconds() + RECONNECT_SECONDS
         owner = self._owner
-        security = owner.security()
-        connection = PeerConnection(owner.reactor, owner.client_id, self.address, security, self)
-        self._connecting = owner.connect(self.address, connection, security)
+        connection = PeerConnection(owner.reactor, owner.client_id, self.address, owner.security, self)
+        self._connecting = owner.connect(self.address, connection, owner.security())
         self._connecting.addCallbacks(self._connected, self._refused)
 
     def _connected(self, connection: PeerConnection) -> None:

@@ -83,6 +83,16 @@ class ClientSecurity:
         newest = NEWEST_VERSION if version is None else version
         return log_in(address, self.settings.mechanism, self._exchange(address), newest)
 
+    def renews(self, former: "ClientSecurity") -> bool:
+        """Return True if a login with this security may renew a session of the former one.
+
+        A session keeps its user and its mechanism (KIP-368). The user in a token is not known here.
+        """
+        own, other = self.settings, former.settings
+        if not (own.asks_login and other.asks_login):
+            return False
+        return own.mechanism == other.mechanism and own.credentials.user == other.credentials.user
+
     @staticmethod
     def renewal_ms(lifetime_ms: int) -> int | None:
         """Return how long after a login the next one begins; None for a session without an end."""

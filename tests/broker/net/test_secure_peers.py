@@ -162,6 +162,31 @@ def test_a_new_password_is_for_the_next_login_and_open_connections_live_on(world
     assert len(world.answers) == 3 and users(world) == ["broker", "stranger"]
 
 
+def test_a_session_is_renewed_with_an_altered_password():
+    broker = asking(SESSION_S)
+    world = world_of(broker)
+    world.send(ask())
+    world.later()
+    broker.services.sasl.use({f"{OF_LISTENER}.sasl.jaas.config": USERS.replace('"secret"', '"altered"')})
+    world.security = security(password="altered")
+    world.later(SESSION_S * 0.95)
+    world.send(ask())
+    world.later()
+    assert world.responses == [1, 1] and len(world.transports) == 1 and world.reported == []
+
+
+def test_a_session_keeps_its_user_and_the_next_connection_has_the_altered_one():
+    """KIP-368: a broker refuses another user, or another mechanism, where a session is renewed."""
+    world = world_of(asking(SESSION_S))
+    world.send(ask())
+    world.later()
+    world.security = security(user="stranger", password="strange")
+    world.later(SESSION_S * 0.95)
+    world.send(ask()), world.send(order())
+    world.later()
+    assert len(world.answers) == 3 and users(world) == ["broker", "stranger"] and world.reported == []
+
+
 def test_a_broker_without_cluster_action_is_named_once_a_minute_and_its_orders_are_repeated():
     """The other broker has a line in its audit log for the same."""
     world = world_of(asking(authorizer_class_name=STANDARD, super_users="User:admin"))
