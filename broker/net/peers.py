@@ -8,9 +8,10 @@ so that nothing that it still holds reaches the broker late.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from ssl import SSLError
 from typing import Any, NamedTuple, TypeAlias
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
@@ -24,8 +25,9 @@ from broker.net.peer_connection import PeerConnection
 
 CONNECT_SECONDS = 10.0
 RECONNECT_SECONDS = 0.1  # between two attempts, so that a broker that is being started is not asked in a tight loop
-REFUSED_SECONDS = 1.0  # the same after a failed login or handshake, which costs both sides more
+REFUSED_SECONDS = 1.0  # the same after a failed login or handshake, which costs both sides more, and a wrong name
 DENIED_SECONDS = 60.0  # between two lines about a broker that denies what this one asks
+_LASTING = NotAuthenticated, ValueError, SSLError  # a retry meets them again; ValueError is of a host without a name
 
 Answered: TypeAlias = Callable[[AnyCall, Any | None], None]
 """Receives the response to a call, None without one. The connections call it from the reactor, never from `send`."""
@@ -158,7 +160,7 @@ class _Link:
         self._next_attempt_s = self._owner.reactor.seconds() + RECONNECT_SECONDS
         owner = self._owner
         connection = PeerConnection(owner.reactor, owner.client_id, self.address, owner.security, self)
-        self._connecting = owner.connect(self.address, connection, owner.security())
+        self._connecting = maybeDeferred(owner.connect, self.address, connection, owner.security())
         self._connecting.addCallbacks(self._connected, self._refused)
 
     def _connected(self, connection: PeerConnection) -> None:
@@ -190,7 +192,7 @@ class _Link:
         if not self._is_closed:
             error = failure.value
             reason = error.reason if isinstance(error, Unreachable | NotAuthenticated) else failure.getErrorMessage()
-            self.failed(reason, is_refused=isinstance(error, NotAuthenticated))
+            self.failed(reason, is_refused=isinstance(error, _LASTING))
             self._fail()
 
     def failed(self, reason: str, *, is_refused: bool) -> None:

@@ -3,12 +3,13 @@
 from uuid import UUID
 
 import pytest
+from twisted.internet.testing import MemoryReactorClock
 
 from broker.client.errors import NotAuthenticated
 from broker.client.security.client_security import ClientSecurity
-from broker.membership.calls import is_denied
+from broker.membership.calls import AddressedCall, is_denied
 from broker.metadata.image import RegisteredBroker
-from broker.net.peers import DENIED_SECONDS, REFUSED_SECONDS
+from broker.net.peers import DENIED_SECONDS, REFUSED_SECONDS, PeerConnections
 from broker.security.authorization.acl import Operation
 from broker.security.sasl.config import sasl_of
 from broker.security.sasl.listeners import SaslListeners
@@ -120,6 +121,22 @@ def test_a_certificate_that_the_other_broker_refuses_is_named_once():
     world.send(ask())
     world.later()
     assert world.reported[1:] == ["broker 2 at localhost:9002 can be reached again"]
+
+
+def test_a_connection_that_cannot_begin_answers_its_calls_and_is_tried_again_after_a_second():
+    """TLS refuses a name of a host with an empty part (IDNA)."""
+    clock, responses, lines = MemoryReactorClock(), [], []
+    over_tls = ClientSecurity.of({"security.protocol": "SSL"})
+    answered = lambda call, response: responses.append(response)  # noqa: E731
+    peers = PeerConnections(clock, 1, answered, lines.append, security=lambda: over_tls)
+    for seconds in (0, REFUSED_SECONDS / 2):
+        peers.send([AddressedCall("two..example", 9002, ask())])
+        clock.advance(seconds)
+        assert responses == [None]
+    clock.advance(REFUSED_SECONDS / 2)
+    assert responses == [None, None]
+    (line,) = lines
+    assert line.startswith("broker 2 at two..example:9002 cannot be reached: ")
 
 
 def test_a_session_is_renewed_before_its_end_and_no_call_is_lost():
