@@ -72,6 +72,10 @@ class ProducerCounts:
             self._request_ms_max = max(self._request_ms_max, max(broker["rtt"]["max"] for broker in brokers) / 1_000)
 
     @property
+    def acknowledged(self) -> int:
+        return self._acknowledged
+
+    @property
     def queued(self) -> int:
         """Messages without an outcome."""
         return self.sent - self._acknowledged - self.failed

@@ -90,6 +90,8 @@ class Outcomes:
         self._late = f"not acknowledged within {timeout_ms} ms: the partition is offline, or no answer from {servers}"
         self._trouble = ""
         """Why brokers refuse the connections of librdkafka, as it said last."""
+        self._acknowledged_before = 0
+        """Messages that were acknowledged before that trouble."""
         self._lock = Lock()
         self._counts = ProducerCounts(begun_s)
         self._acknowledged: list[Any] = []  # messages that are not counted yet
@@ -193,7 +195,13 @@ class Outcomes:
     def _troubled(self, error: Any) -> None:
         """Take an error of librdkafka that concerns no message. It retries for ever, also with a wrong password."""
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
-            self._trouble = f" ({error.str()})"
+            self._trouble, self._acknowledged_before = f" ({error.str()})", self._count().acknowledged
+
+    def _present_trouble(self) -> str:
+        """Return the trouble, "" without one or after a message that was acknowledged since."""
+        if self._trouble and self._count().acknowledged > self._acknowledged_before:
+            self._trouble = ""
+        return self._trouble
 
     def figures(self, now_s: float) -> ProducerFigures:
         """Return the figures until now."""
@@ -217,7 +225,7 @@ class Outcomes:
         if error.code() == KafkaError._MSG_TIMED_OUT:
             partition = message.partition()  # None if librdkafka has not chosen one
             name = message.topic() if partition is None else f"{message.topic()}-{partition}"
-            return ProduceError(f"{name}: {self._late}{self._trouble}")
+            return ProduceError(f"{name}: {self._late}{self._present_trouble()}")
         return ProduceError(f"{message.topic()}: {error.str()}")
 
     def _count(self) -> ProducerCounts:
