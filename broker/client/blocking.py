@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ssl import SSLEOFError, SSLError
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from broker.client.core import (
     CLIENT_ID,
@@ -30,7 +30,6 @@ from broker.client.multifetch import multifetch
 from broker.client.offset_lookup import find_id, find_offset
 from broker.client.old_spellings import renamed
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
-from broker.client.security.client_security import ClientSecurity, Security
 from broker.client.security.tls_failures import handshake_failure, tls_failure
 from broker.client.socket_connection import SocketConnection, TlsSocketConnection
 from broker.client.topic_admin import BROKER_DEFAULT, create_topic, delete_topic
@@ -38,6 +37,9 @@ from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from broker.wire.produce import PartitionResult
+
+if TYPE_CHECKING:
+    from broker.client.security.client_security import ClientSecurity, Security
 
 T = TypeVar("T")
 
@@ -75,9 +77,9 @@ class Client:
         on_poison: OnPoison | None = None,
         max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
         client_id: str = CLIENT_ID,
-        security: Security = None,
+        security: "Security" = None,
     ) -> None:
-        self.core = ClientCore(addresses_of(servers), ClientSecurity.of(security))
+        self.core = ClientCore(addresses_of(servers), None if security is None else _security_of(security))
         self.on_poison = on_poison
         self.poison_batches = 0
         self._max_unpacked_bytes = max_unpacked_bytes
@@ -363,3 +365,9 @@ def _has_no_controller(error: ClientError) -> bool:
 
 def _isolation(committed: bool) -> int:
     return READ_COMMITTED if committed else READ_UNCOMMITTED
+
+
+def _security_of(given: "Security") -> "ClientSecurity | None":
+    from broker.client.security.client_security import ClientSecurity  # a task of Spark without security loads nothing
+
+    return ClientSecurity.of(given)

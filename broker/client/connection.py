@@ -1,15 +1,16 @@
 """The client's side of a connection, without its socket: encodes requests, decodes answers by correlation id."""
 
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.client.core import CLIENT_ID, Exchange
-from broker.client.security.client_security import ClientSecurity
-from broker.client.security.settings import SASL_PLAINTEXT, SASL_SSL
 from broker.wire.errors import WireError
 from broker.wire.frame import request_header
 from broker.wire.frame_decoder import FrameDecoder
 from broker.wire.primitives import skip_tags
+
+if TYPE_CHECKING:
+    from broker.client.security.client_security import ClientSecurity
 
 API_VERSIONS = 18
 MAX_ANSWER_BYTES = 256 << 20
@@ -45,7 +46,7 @@ class ClientConnection:
         """Number of requests that wait for their answers."""
         return len(self._expected)
 
-    def with_hint(self, reason: str, security: ClientSecurity | None) -> str:
+    def with_hint(self, reason: str, security: "ClientSecurity | None") -> str:
         """Return why the connection has ended, with what its listener may have wanted in place of the first requests.
 
         A listener of TLS ends a plain connection at its first bytes, and one that asks for a login after ApiVersions.
@@ -59,7 +60,7 @@ class ClientConnection:
         if security is not None and not answered and not security.settings.has_own_certificate and security.is_tls:
             return f"{reason}; if it asks for a certificate of this client, set ssl.keystore.location"
         if answered and (security is None or not security.asks_login):
-            protocol = SASL_SSL if security is not None else SASL_PLAINTEXT
+            protocol = "SASL_SSL" if security is not None else "SASL_PLAINTEXT"
             return f"{reason}; if it asks for a login, set security.protocol={protocol} and sasl.mechanism"
         return reason
 

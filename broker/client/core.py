@@ -13,7 +13,7 @@ private tag and answers without ids.
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from broker.client.address import Address as Address
@@ -44,13 +44,15 @@ from broker.client.exchange import carry_out as carry_out  # noqa: F401  (for it
 from broker.client.known_nodes import KnownNodes
 from broker.client.leaders import NO_EPOCH, Leader, Leaders
 from broker.client.leaders import Partition as Partition
-from broker.client.security.client_security import ClientSecurity
 from broker.version import VERSION
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
 from broker.wire.schema import name_of, schema
+
+if TYPE_CHECKING:
+    from broker.client.security.client_security import ClientSecurity
 
 CLIENT_ID = "flakelog"
 
@@ -82,7 +84,7 @@ class ClientCore:
     `security` protects its connections; None for plain ones without a login.
     """
 
-    def __init__(self, bootstrap: Iterable[Address], security: ClientSecurity | None = None) -> None:
+    def __init__(self, bootstrap: Iterable[Address], security: "ClientSecurity | None" = None) -> None:
         self.security = security
         self.cluster_id: str | None = None
         self.controller_id = -1

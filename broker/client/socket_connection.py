@@ -4,12 +4,15 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from broker.client.connection import MAX_ANSWER_BYTES, ClientConnection, not_a_frame
 from broker.client.exchange import Exchange
-from broker.client.security.client_security import ClientSecurity
 from broker.wire.errors import WireError
 from broker.wire.frame import LENGTH_BYTES
+
+if TYPE_CHECKING:
+    from broker.client.security.client_security import ClientSecurity
 
 
 class SocketConnection:
@@ -71,7 +74,7 @@ class SocketConnection:
             return False
         return True
 
-    def with_hint(self, reason: str, security: ClientSecurity | None) -> str:
+    def with_hint(self, reason: str, security: "ClientSecurity | None") -> str:
         """Return why the connection has ended, with what its listener may have wanted."""
         return self._frames.with_hint(reason, security)
 

@@ -11,6 +11,8 @@ from collections import Counter
 
 FIRST_SOAK_SEED = 1_000
 SOAK_SEEDS = os.environ.get("FLAKELOG_SEEDS", f"{FIRST_SOAK_SEED}-10999")
+ORDER = "PYTHONHASHSEED={} ".format(os.environ.get("PYTHONHASHSEED", "?"))
+"""The order of sets, which is part of a history; `make` fixes it. Without it each process has its own."""
 FAULT_SEEDS = 2_000
 """The seeds that may be needed to notice a planted fault."""
 
@@ -22,7 +24,7 @@ def play(kind, seed, file):
         world.history()
     except BaseException as error:
         error.add_note("\n".join(world.lines[-40:]))
-        error.add_note(f"again: FLAKELOG_SEED={seed} .venv/bin/python -m pytest {file} -k one_seed")
+        error.add_note(f"again: {ORDER}FLAKELOG_SEED={seed} .venv/bin/python -m pytest {file} -k one_seed")
         raise
     return world.counts
 

@@ -7,7 +7,8 @@ from tests.broker.every_error.texts import Heard
 from tests.compat.raw_connection import SocketLine
 
 # Kafka has no default for node.id, and the tests configure the others on their servers.
-DIFFERENT = {"node.id", "retention.ms", "log.retention.ms"}
+# Without a default the start knows whether security.inter.broker.protocol is given beside inter.broker.listener.name.
+DIFFERENT = {"node.id", "retention.ms", "log.retention.ms", "security.inter.broker.protocol"}
 
 
 def told(address, case, version, topic):

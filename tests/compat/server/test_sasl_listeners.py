@@ -277,7 +277,7 @@ def salt_of(address, user):
         ({"connection.failed.authentication.delay.ms": "600000"}, "must be below connections.max.idle.ms"),
         (
             {"zookeeper.connect": "127.0.0.1:1", "inter.broker.listener.name": "SASL_SSL"},
-            "inter.broker.listener.name=SASL_SSL: brokers reach each other in PLAINTEXT",
+            "sasl.mechanism.inter.broker.protocol=GSSAPI: must be one of sasl.enabled.mechanisms",
         ),
     ],
 )

@@ -275,10 +275,6 @@ def test_each_listener_may_have_a_certificate_of_its_own(files, tmp_path):
         ({"ssl.enabled.protocols": "TLSv1"}, "TLSv1 is not served: give TLSv1.2, TLSv1.3 or both"),
         ({"listener.name.ssl.ssl.keystore.location": "/gone"}, "listener.name.ssl.ssl.keystore.location=/gone"),
         ({"listeners": "SASL_SSL://127.0.0.1:0"}, "GSSAPI (Kerberos) is not served"),
-        (
-            {"zookeeper.connect": "127.0.0.1:1", "inter.broker.listener.name": "SSL"},
-            "inter.broker.listener.name=SSL: brokers reach each other in PLAINTEXT",
-        ),
     ],
 )
 def test_a_start_that_cannot_work_is_refused_by_name(files, tmp_path, change, told):
