@@ -12,6 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from broker.client.errors import BrokerError
+from broker.client.security.client_security import Security
 from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
 from partition_manager.dead_letter import RECORD_FAULTS, LetterForm, dead_letter_batch, first_form, next_form
@@ -43,10 +44,10 @@ class TwistedDeadLetters:
 
     log = Logger()
 
-    def __init__(self, servers: str, topic: str, reactor: ReactorBase) -> None:
+    def __init__(self, servers: str, topic: str, reactor: ReactorBase, *, security: Security = None) -> None:
         self._topic = topic
         self._reactor = reactor
-        self._client = TwistedClient(servers, reactor)
+        self._client = TwistedClient(servers, reactor, security=security)
         self._partitions = 0  # of the topic, 0 if they have to be looked up
         self._complaints: set[int] = set()  # errors to mend that the log has, until a letter is written
         self.without_value = 0

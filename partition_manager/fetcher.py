@@ -22,6 +22,7 @@ from broker.client.fetch_session import Key, PartitionAsk, end_of
 from broker.client.offset_lookup import find_bounds, find_offsets
 from broker.client.offset_spec import AtId, AtTime
 from broker.client.records import NO_EPOCH, AnswerReader
+from broker.client.security.client_security import Security
 from broker.client.twisted import TwistedClient
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
@@ -108,12 +109,18 @@ class TwistedFetcher:
     """A RecordFetcher. Raise ValueError if `servers` holds no address. A test may give its own `client`."""
 
     def __init__(
-        self, servers: str, config: SpoutConfig, reactor: ReactorBase, client: TwistedClient | None = None
+        self,
+        servers: str,
+        config: SpoutConfig,
+        reactor: ReactorBase,
+        client: TwistedClient | None = None,
+        *,
+        security: Security = None,
     ) -> None:
         self._isolation_level = (
             fetch.READ_COMMITTED if config.isolation_level == READ_COMMITTED else fetch.READ_UNCOMMITTED
         )
-        self._client = client if client is not None else TwistedClient(servers, reactor)
+        self._client = client if client is not None else TwistedClient(servers, reactor, security=security)
         self._fetches = FetchConnections(
             self._client,
             max_wait_ms=config.spout_fetch_max_wait_ms,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from broker.client.group_config import GroupMemberConfig
+from broker.client.security.client_security import Security
 from coordination.access import Access
 from partition_manager.config import SpoutConfig
 from partition_manager.ports import DeadLetterSink, GroupStore, OffsetStore, RecordFetcher
@@ -188,22 +189,38 @@ class Report:
 
 
 class World(Protocol):
-    """The engine's ports, for spouts and sinks; the caller closes each port it creates."""
+    """The engine's ports, for spouts and sinks; the caller closes each port it creates.
 
-    def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher: ...
+    `security` has the properties of a client for TLS and a login, as `Client` takes them.
+    """
+
+    def fetcher(self, servers: str, config: SpoutConfig, *, security: Security) -> RecordFetcher: ...
 
     def offset_store(self, store: str, path: str, access: Access) -> OffsetStore: ...
 
     def group_member(
-        self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
+        self,
+        servers: str,
+        group_id: str,
+        component: str,
+        tasks: int,
+        config: GroupMemberConfig,
+        *,
+        security: Security,
     ) -> Callable[[int], GroupStore]: ...
 
-    def dead_letters(self, servers: str, topic: str) -> DeadLetterSink: ...
+    def dead_letters(self, servers: str, topic: str, *, security: Security) -> DeadLetterSink: ...
 
-    def producer(self, servers: str) -> RecordProducer: ...
+    def producer(self, servers: str, *, security: Security) -> RecordProducer: ...
 
     def transactor(
-        self, servers: str, sources: Sequence[str], transactional_id: str, config: SinkConfig
+        self,
+        servers: str,
+        sources: Mapping[str, Security],
+        transactional_id: str,
+        config: SinkConfig,
+        *,
+        security: Security,
     ) -> Transactor: ...
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from spout.engine_spout import engine_spout
 from spout.log_sink import LogSink
+from spout.log_spout import clusters_read
 from spout.settlement import Settlement
 from spout.topology import Plan, TopologyError
 
@@ -12,8 +13,8 @@ from spout.topology import Plan, TopologyError
 def settle_together(plan: Plan, instances_of: Callable[[str], Sequence[Any]]) -> None:
     """Give all sinks with `exactly_once`, and the spouts that feed them, one Settlement.
 
-    Raise TopologyError if a spout cannot take part, or if the sinks differ in servers or settings: one process has one
-    transactional producer.
+    Raise TopologyError if a spout cannot take part, or if the sinks differ in servers, settings or security: one
+    process has one transactional producer.
     """
     sinks = {node.name: instances_of(node.name) for node in plan.bolts}
     sinks = {name: tasks for name, tasks in sinks.items() if isinstance(tasks[0], LogSink) and tasks[0].exactly_once}
@@ -21,7 +22,7 @@ def settle_together(plan: Plan, instances_of: Callable[[str], Sequence[Any]]) ->
         return
     first, *others = sinks
     for name in others:
-        for argument in ("servers", "config"):
+        for argument in ("servers", "config", "security"):
             if getattr(sinks[name][0], argument) != getattr(sinks[first][0], argument):
                 raise TopologyError(
                     f"bolts {first!r} and {name!r} are sinks with exactly_once and differ in their {argument}: "
@@ -35,10 +36,10 @@ def settle_together(plan: Plan, instances_of: Callable[[str], Sequence[Any]]) ->
             if fault is not None:
                 raise TopologyError(f"bolt {sink!r} is a sink with exactly_once, fed by spout {name!r}: {fault}")
             spout.settle_with(settlement)
-    servers = tuple(dict.fromkeys(spout.servers for name in sources for spout in instances_of(name)))
+    clusters = clusters_read(spout for name in sources for spout in instances_of(name))
     for tasks in sinks.values():
         for sink in tasks:
-            sink.settle_with(settlement, servers)
+            sink.settle_with(settlement, clusters)
 
 
 def _feeding(plan: Plan, bolt: str) -> list[str]:

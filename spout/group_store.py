@@ -17,6 +17,7 @@ from broker.client.group import Assigned, Event, Lost, MemberRefused, Revoke, Tr
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, fetch_offsets
 from broker.client.group_thread import GroupThread
+from broker.client.security.client_security import ClientSecurity
 from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
 from partition_manager.group_offsets import TooManyRanges, committed_offset, committed_progress
@@ -87,13 +88,21 @@ class GroupMembership:
     """The member of a process. `tasks` stores share it; the last one that closes leaves the group."""
 
     def __init__(
-        self, servers: str, group_id: str, tasks: int, config: GroupMemberConfig, reactor: ReactorBase
+        self,
+        servers: str,
+        group_id: str,
+        tasks: int,
+        config: GroupMemberConfig,
+        reactor: ReactorBase,
+        *,
+        security: ClientSecurity | None = None,
     ) -> None:
         self._servers = servers
         self._group_id = group_id
         self._config = config
         self._reactor = reactor
-        self._client = TwistedClient(servers, reactor)
+        self._security = security
+        self._client = TwistedClient(servers, reactor, security=security)
         self._shares = Shares(tasks)
         self._open = set(range(tasks))
         self._awaiting: dict[int, tuple[int, OnAnswer]] = {}
@@ -135,7 +144,9 @@ class GroupMembership:
         topics = tuple(sorted({*self._topics, *request.topics})) if len(self._open) > 1 else request.topics
         if self._thread is None:
             self._topics = topics
-            self._thread = GroupThread(self._servers, self._group_id, topics, self._config, self._wake)
+            self._thread = GroupThread(
+                self._servers, self._group_id, topics, self._config, self._wake, self._security
+            )
             self._thread.start()
         elif topics != self._topics:
             self._topics = topics

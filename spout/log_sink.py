@@ -14,11 +14,13 @@ A topic may never take a record, because it is too large for instance. The tuple
 message becomes a dead letter in the same transaction, or ends the topology if there are no dead letters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 from broker.client.address import parse_addresses
+from broker.client.security.client_security import Security, checked_security
 from spout.api import Bolt, Tuple, Unavailable
 from spout.log_spout import LogSpout
 from spout.settlement import Settlement
@@ -33,14 +35,15 @@ class LogSink(Bolt):
     `key` and `value` name fields of the tuples; a tuple without the field `key` gives a record without a key. Values
     are bytes, text (written as UTF-8) or None. Equal keys go to one partition, and records of one partition keep the
     order of the tuples in a task. Override `output` for other records. `servers` is host:port, or several separated by
-    commas. The topic must exist. With `exactly_once`, messages follow each other in the order they were settled, and
-    the outputs of a message keep theirs. Raise ValueError if `topic` is empty or `servers` is not valid.
+    commas. `security` has Kafka's client properties for TLS and a login, as LogSpout's. The topic must exist. With
+    `exactly_once`, messages follow each other in the order they were settled, and the outputs of a message keep theirs.
+    Raise ValueError if `topic` is empty, or if `servers` or `security` is not valid.
     """
 
     auto_ack: ClassVar[bool] = False
 
     _settlement: Settlement | None = None
-    _sources: Sequence[str] = ()
+    _sources: Mapping[str, Security] = MappingProxyType({})
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class LogSink(Bolt):
         value: str = "value",
         exactly_once: bool = False,
         config: SinkConfig = SinkConfig(),
+        security: Security = None,
     ) -> None:
         if not isinstance(topic, str) or not topic:
             raise ValueError(f"topic={topic!r}: a LogSink needs the name of a topic")
@@ -61,14 +65,18 @@ class LogSink(Bolt):
         self.value = value
         self.exactly_once = exactly_once
         self.config = config
+        self.security = checked_security(security)
 
     def output(self, tup: Tuple) -> Output:
         """Return the record of a tuple. Raise KeyError if a field is missing, TypeError if a value is no text."""
         key = _bytes(tup[self.key], self.key) if self.key in tup.fields.index else None
         return Output(self.topic, key, _bytes(tup[self.value], self.value))
 
-    def settle_with(self, settlement: Settlement, sources: Sequence[str]) -> None:
-        """Take part in these transactions; `sources` are the servers that the spouts read. Called before `prepare`."""
+    def settle_with(self, settlement: Settlement, sources: Mapping[str, Security]) -> None:
+        """Take part in these transactions. Called before `prepare`.
+
+        `sources` are the servers that the spouts read, each with the security of its clients.
+        """
         self._settlement = settlement
         self._sources = sources
 
@@ -78,11 +86,12 @@ class LogSink(Bolt):
         if self._settlement is not None:
             instance = context.config.topology_instance or self.config.sink_instance or context.run_id
             id = f"{context.topology_id}.{instance}"
-            make = partial(context.world.transactor, self.servers, self._sources, id, self.config)
+            transactor = context.world.transactor
+            make = partial(transactor, self.servers, self._sources, id, self.config, security=self.security)
             self._settlement.open(make, context.wake)
         else:
             self._batches = SinkBatches(self.topic, self.config)
-            self._producer = context.world.producer(self.servers)
+            self._producer = context.world.producer(self.servers, security=self.security)
             self._failing = False
 
     def execute(self, tup: Tuple) -> None:

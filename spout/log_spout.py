@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from broker.client.group_config import GroupMemberConfig, member_of
 from broker.client.offset_spec import Earliest, OffsetSpec, check_start
+from broker.client.security.client_security import Security, checked_security
 from coordination.access import Access
 from partition_manager.config import AT_LEAST_ONCE, NO_GUARANTEE
 from partition_manager.coordinator import MessageId, PartitionCoordinator
@@ -55,8 +56,9 @@ class LogSpout(EngineSpout):
     credentials, ACLs and TLS settings. `id` is the name the progress is stored under, by default <topology
     id>.<component>; two spouts with one id fence each other. With store="kafka" `id` names a consumer group instead:
     all processes with this id share the partitions, and the group's offsets hold the progress. `group` has the settings
-    of a member. `start` applies to partitions without stored progress. Raise InvalidSource, InvalidStart, InvalidScheme
-    or InvalidSetting, all of them ValueErrors, if an argument cannot work.
+    of a member. `security` has Kafka's client properties for TLS and a login; references such as ${file:...} and
+    ${env:...} are read where the spout runs. `start` applies to partitions without stored progress. Raise
+    InvalidSource, InvalidStart, InvalidScheme or InvalidSetting, all of them ValueErrors, if an argument cannot work.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class LogSpout(EngineSpout):
         start: OffsetSpec = Earliest(),
         config: SpoutConfig = SpoutConfig(),
         group: GroupMemberConfig = GroupMemberConfig(),
+        security: Security = None,
     ) -> None:
         self.topics = topics_of(topic, config)
         self.servers = servers_of(servers)
@@ -84,6 +87,7 @@ class LogSpout(EngineSpout):
         self.start = check_start(start)
         self.config = config_in_group(config, group) if self.store == KAFKA else config
         self.group = group
+        self.security = checked_security(security)
 
     _settlement: Settlement | None = None
 
@@ -131,12 +135,13 @@ class LogSpout(EngineSpout):
         store: OffsetStore | GroupStore
         if in_group:
             group = member_of(self.group, context.config.topology_instance, context.component)
-            member = context.world.group_member(self.servers, id, context.component, context.parallelism, group)
-            store = member(context.index)
+            make = partial(context.world.group_member, self.servers, id, context.component, context.parallelism)
+            store = make(group, security=self.security)(context.index)
         else:
             store = context.world.offset_store(self.store, path, self.access)
-        fetcher = context.world.fetcher(self.servers, self.config)
-        ports = SpoutPorts(fetcher, store, partial(context.world.dead_letters, self.servers))
+        fetcher = context.world.fetcher(self.servers, self.config, security=self.security)
+        dead_letters = partial(context.world.dead_letters, self.servers, security=self.security)
+        ports = SpoutPorts(fetcher, store, dead_letters)
         self._driver = self._make_driver(ports)
         self._messages = self._driver.messages
 
@@ -310,6 +315,12 @@ class LogSpout(EngineSpout):
     def _source(self, topology_id: str = "", topology: str = "", stored_at: str = "") -> Source:
         in_group = self.store == KAFKA
         return Source(self.topics, topology_id, topology, self.start, self.config, stored_at, in_group)
+
+
+def clusters_read(spouts: Iterable[Any]) -> dict[str, Security]:
+    """Return the servers that these spouts read, in order, each with the security of its clients."""
+    clusters = {spout.servers: spout.security for spout in spouts if isinstance(spout, LogSpout)}
+    return dict(sorted(clusters.items()))
 
 
 def _reason(error: BaseException) -> str:

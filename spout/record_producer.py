@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.python.failure import Failure
 
 from broker.client.errors import BrokerError
+from broker.client.security.client_security import Security
 from broker.client.twisted import TwistedClient
 from broker.record.records import encode_batch
 from broker.wire.errors import ErrorCode
@@ -31,8 +32,8 @@ Asking = Generator["Deferred[Any]", Any, SinkAnswer]
 class TwistedRecordProducer:
     """A RecordProducer. Raise ValueError if `servers` holds no address."""
 
-    def __init__(self, servers: str, reactor: ReactorBase) -> None:
-        self._client = TwistedClient(servers, reactor)
+    def __init__(self, servers: str, reactor: ReactorBase, *, security: Security = None) -> None:
+        self._client = TwistedClient(servers, reactor, security=security)
 
     def ask(self, request: SinkRequest, answer: Callable[[SinkAnswer], None]) -> None:
         """Carry out a request; answer LetterRefused if the records are at fault, Failed on any other error."""

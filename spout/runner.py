@@ -30,9 +30,10 @@ from spout.background import TwistedBackground
 from spout.config import TopologyConfig
 from spout.error_text import traceback_of
 from spout.executor import Executor
-from spout.figures.collect import servers_read, snapshot
+from spout.figures.collect import snapshot
 from spout.figures.model import Snapshot
 from spout.figures.publisher import Publishing
+from spout.log_spout import clusters_read
 from spout.run_log import Line, RunLog
 from spout.topology import Topology
 from spout.work import EXITS
@@ -69,7 +70,7 @@ class Runner:
         self._reactor = reactor if reactor is not None else installed_reactor()
         self._config = config
         self._log = RunLog()
-        self._publishing = Publishing((), self.snapshot, self._reactor)
+        self._publishing = Publishing({}, self.snapshot, self._reactor)
         self._started_ms = 0
         self.state = RunnerState.NEW
         self.executor = Executor(
@@ -227,7 +228,7 @@ class Runner:
         if not self._config.topology_publish or type(self.executor.world) is not TwistedWorld:
             return
         spouts = [spout for node in self.executor.plan.spouts for spout in self.executor.instances_of(node.name)]
-        self._publishing = Publishing(servers_read(spouts), self.snapshot, self._reactor)
+        self._publishing = Publishing(clusters_read(spouts), self.snapshot, self._reactor)
         self._publishing.start()
 
     def _guarded(self, work: Callable[[], None]) -> None:

@@ -11,9 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from broker.client.security.client_security import Security
 from idgen.settings import parse_setting, settings_of
 from spout.api import Component
 from spout.config import SpoutConfig
+from spout.log_sink import LogSink
+from spout.log_spout import LogSpout
 from spout.sink_config import SinkConfig
 from spout.topology import Plan, Topology
 
@@ -82,12 +85,16 @@ def _hint(module: ModuleType, name: str) -> str:
 
 
 class ConfiguredTopology(Topology):
-    """A topology whose LogSpouts and LogSinks take the given settings over those in the code."""
+    """A topology whose LogSpouts and LogSinks take the given settings and security over those in the code."""
 
-    def __init__(self, inner: Topology, texts: Mapping[str, str]) -> None:
-        """Take settings as texts by name, of which other names than a spout's and a sink's are ignored."""
+    def __init__(self, inner: Topology, texts: Mapping[str, str], security: Security = None) -> None:
+        """Take settings as texts by name, of which other names than a spout's and a sink's are ignored.
+
+        `security` is that of all of them, None for that in the code.
+        """
         super().__init__(inner.name, id=inner.id)
         self._inner = inner
+        self._security = security
         self._given: dict[type, dict[str, Any]] = {
             kind: {of.field: parse_setting(of, texts[of.name]) for of in settings_of(kind) if of.name in texts}
             for kind in (SpoutConfig, SinkConfig)
@@ -96,7 +103,7 @@ class ConfiguredTopology(Topology):
     def plan(self) -> Plan:
         """Return the plan of the topology. Raise TopologyError, or InvalidSetting if settings do not fit together."""
         plan = self._inner.plan()
-        if not any(self._given.values()):
+        if self._security is None and not any(self._given.values()):
             return plan
         spouts = tuple(replace(node, make=partial(self._make, node.make)) for node in plan.spouts)
         bolts = tuple(replace(node, make=partial(self._make, node.make)) for node in plan.bolts)
@@ -108,4 +115,6 @@ class ConfiguredTopology(Topology):
         given = self._given.get(type(config))
         if given and isinstance(config, (SpoutConfig, SinkConfig)):
             vars(made)["config"] = replace(config, **given)
+        if self._security is not None and isinstance(made, (LogSpout, LogSink)):
+            vars(made)["security"] = self._security
         return made

@@ -1,7 +1,7 @@
 """SHELL (Twisted): the transactional producer of a process, over any broker of Kafka's protocol."""
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from twisted.internet.base import ReactorBase
@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 
 from broker.client.core import Steps
 from broker.client.errors import BrokerError, ClientError, MustAbort, ProducerFenced, TryAgain, Unsupported
+from broker.client.security.client_security import Security
 from broker.client.transaction import TransactionalProducer, TransactionPhase
 from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
@@ -48,7 +49,7 @@ class _Batch(NamedTuple):
 
 
 class TwistedTransactor:
-    """A Transactor for the topics at `servers`. `sources` are the servers that the spouts read; all are one cluster.
+    """A Transactor for the topics at `servers`. `sources` are those that the spouts read; all are one cluster.
 
     It begins its first transaction at once: that ends what an earlier process of the same transactional id left open.
     Raise ValueError if `servers` holds no address.
@@ -57,14 +58,21 @@ class TwistedTransactor:
     log = Logger()
 
     def __init__(
-        self, servers: str, sources: Iterable[str], transactional_id: str, config: SinkConfig, reactor: ReactorBase
+        self,
+        servers: str,
+        sources: Mapping[str, Security],
+        transactional_id: str,
+        config: SinkConfig,
+        reactor: ReactorBase,
+        *,
+        security: Security = None,
     ) -> None:
         self._servers = servers
-        self._sources = [cluster for cluster in dict.fromkeys(sources) if cluster != servers]
+        self._sources = [(cluster, theirs) for cluster, theirs in sources.items() if cluster != servers]
         self._transactional_id = transactional_id
         self._config = config
         self._reactor = reactor
-        self._client = TwistedClient(servers, reactor)
+        self._client = TwistedClient(servers, reactor, security=security)
         self._turns = 0  # of records without a key
         self._batch_bytes: dict[str, int] = {}  # the most in a batch, of topics that refused larger ones
         self._closed = False
@@ -232,14 +240,15 @@ class TwistedTransactor:
         """Return why no transaction can succeed, or None if the spouts read the cluster that the sinks write."""
         while self._sources:
             yield self._client.run(self._client.core.metadata([]))
-            other = TwistedClient(self._sources[0], self._reactor)
+            servers, security = self._sources[0]
+            other = TwistedClient(servers, self._reactor, security=security)
             try:
                 yield other.run(other.core.metadata([]))
             finally:
                 other.close()
             ours, theirs = self._client.core.cluster_id, other.core.cluster_id
             if ours != theirs:
-                read = f"a spout reads cluster {theirs} at {self._sources[0]}"
+                read = f"a spout reads cluster {theirs} at {servers}"
                 return f"exactly_once needs one cluster: the sink writes cluster {ours} at {self._servers}, {read}"
             del self._sources[0]
         return None

@@ -4,7 +4,7 @@ Coordinators are opened in a worker thread when they are first needed, and again
 that is not up yet delays the spouts that need it, but not the reactor.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from broker.client.group_config import GroupMemberConfig
+from broker.client.security.client_security import ClientSecurity, Security
 from coordination.access import Access
 from coordination.deferred import Execute, carry_out, executor
 from coordination.port import Coordinator
@@ -36,15 +37,16 @@ ZOOKEEPER = "zookeeper://"
 
 
 class TwistedWorld:
-    """The spout.api.World of a Twisted reactor."""
+    """The spout.api.World of a Twisted reactor. Its ports raise InvalidSetting if `security` cannot be used here."""
 
     def __init__(self, reactor: ReactorBase) -> None:
         self._reactor = reactor
         self._members: dict[tuple[str, str, str], GroupMembership] = {}
+        self._securities: list[tuple[Security, ClientSecurity | None]] = []
 
-    def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher:
+    def fetcher(self, servers: str, config: SpoutConfig, *, security: Security = None) -> RecordFetcher:
         """Return a reader of Kafka-protocol brokers; `servers` is host:port, or several separated by commas."""
-        return TwistedFetcher(servers, config, self._reactor)
+        return TwistedFetcher(servers, config, self._reactor, security=self._shared(security))
 
     def offset_store(self, store: str, path: str, access: Access) -> OffsetStore:
         """Return a store of progress in a directory or in ZooKeeper.
@@ -55,7 +57,14 @@ class TwistedWorld:
         return CoordinatedOffsetStore(path, session.carry_out, session.close)
 
     def group_member(
-        self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
+        self,
+        servers: str,
+        group_id: str,
+        component: str,
+        tasks: int,
+        config: GroupMemberConfig,
+        *,
+        security: Security = None,
     ) -> Callable[[int], GroupStore]:
         """Return a function from a task's index to its part of this process's member of a consumer group.
 
@@ -65,7 +74,9 @@ class TwistedWorld:
         member = self._members.get(key)
         if member is None or member.is_closed:
             self._check_instance(key, config.group_instance_id)
-            member = self._members[key] = GroupMembership(servers, group_id, tasks, config, self._reactor)
+            shared = self._shared(security)
+            member = GroupMembership(servers, group_id, tasks, config, self._reactor, security=shared)
+            self._members[key] = member
         return partial(GroupOffsetStore, member)
 
     def _check_instance(self, key: tuple[str, str, str], instance: str | None) -> None:
@@ -76,17 +87,35 @@ class TwistedWorld:
                 wanted = f"the spouts {other[2]} and {component} are in group {group_id}; give each a name of its own"
                 raise InvalidSetting("group.instance.id", instance, wanted)
 
-    def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
+    def dead_letters(self, servers: str, topic: str, *, security: Security = None) -> DeadLetterSink:
         """Return a sink that produces to `topic`, acknowledged by all in-sync replicas."""
-        return TwistedDeadLetters(servers, topic, self._reactor)
+        return TwistedDeadLetters(servers, topic, self._reactor, security=self._shared(security))
 
-    def producer(self, servers: str) -> RecordProducer:
+    def producer(self, servers: str, *, security: Security = None) -> RecordProducer:
         """Return a writer of topics, acknowledged by all in-sync replicas."""
-        return TwistedRecordProducer(servers, self._reactor)
+        return TwistedRecordProducer(servers, self._reactor, security=self._shared(security))
 
-    def transactor(self, servers: str, sources: Sequence[str], transactional_id: str, config: SinkConfig) -> Transactor:
+    def transactor(
+        self,
+        servers: str,
+        sources: Mapping[str, Security],
+        transactional_id: str,
+        config: SinkConfig,
+        *,
+        security: Security = None,
+    ) -> Transactor:
         """Return a transactional producer for `servers`, whose cluster the spouts read at `sources`."""
-        return TwistedTransactor(servers, sources, transactional_id, config, self._reactor)
+        theirs = {servers: self._shared(given) for servers, given in sources.items()}
+        ours = self._shared(security)
+        return TwistedTransactor(servers, theirs, transactional_id, config, self._reactor, security=ours)
+
+    def _shared(self, given: Security) -> ClientSecurity | None:
+        """Return the security with these properties; ports with equal ones share it, and so the files it has read."""
+        for properties, security in self._securities:
+            if properties == given:
+                return security
+        self._securities.append((given, ClientSecurity.of(given)))
+        return self._securities[-1][1]
 
 
 class _Session:

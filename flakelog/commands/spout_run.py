@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flakelog.commands.arguments import Seconds
+from flakelog.commands.command_config import given_security, security_option
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.http_site import HttpSite, http_options
 from flakelog.commands.spout_view import follow, live_screen
@@ -39,6 +40,7 @@ LINE_SECONDS = 10.0
     help="A name of this process that survives a restart: a restart within session.timeout.ms keeps its partitions of "
     "its groups, and a second process of the name ends the first. It is the setting flakelog.topology.instance.",
 )
+@security_option
 @http_options
 @click.option(
     "--log-format",
@@ -90,6 +92,8 @@ def run(
         if click.get_current_context().get_parameter_source("log_format") is not click.core.ParameterSource.DEFAULT:
             reason = "the log of --storm is Storm's, in text for people"
             raise click.BadParameter(reason, param_hint="--log-format")
+        if given_security() is not None:
+            raise click.BadParameter("--storm needs a plain listener", param_hint="--command-config")
         from flakelog.commands.spout_storm import run_locally
 
         run_locally(name, config, assignments, HttpSite(http_host, http_port), every)
@@ -157,7 +161,7 @@ def _topology(name: str, config: Path | None, assignments: tuple[str, ...]) -> t
     except (InvalidSetting, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--set, --config or the environment") from None
     try:
-        topology = ConfiguredTopology(load_topology(name), texts)
+        topology = ConfiguredTopology(load_topology(name), texts, given_security())
         topology.plan()
     except (TopologyError, InvalidSetting) as error:
         raise click.BadParameter(str(error), param_hint=TOPOLOGY) from None

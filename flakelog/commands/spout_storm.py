@@ -20,6 +20,7 @@ from flakelog.commands.spout_view import follow, live_screen
 from flakelog.commands.topology_name import TOPOLOGY, load_topology
 
 if TYPE_CHECKING:
+    from broker.client.security.client_security import Security
     from flakelog.storm.flux import Launch
     from flakelog.storm.local_cluster import LocalCluster
     from spout.figures.model import Snapshot
@@ -162,8 +163,8 @@ def run_locally(
     if where.endswith(".py") or "/" in where:
         name = f"{Path(where).resolve()}:{topology}"  # a worker of this machine has this machine's files
     flux = flux_of(name, Launch(name, sys.executable), 1, config, assignments, os.environ)
-    servers = _published_at(flux)
-    if servers is None and site.port is not None:
+    published = _published_at(flux)
+    if published is None and site.port is not None:
         reason = "figures come from the topic __flakelog_topologies: they need a LogSpout and flakelog.topology.publish"
         raise click.BadParameter(reason, param_hint="--http-port")
     try:
@@ -171,7 +172,7 @@ def run_locally(
     except StormNotFound as error:
         fail(str(error))
     signal.signal(signal.SIGTERM, _interrupt)
-    figures = None if servers is None else _figures(flux.plan, servers)
+    figures = None if published is None else _figures(flux.plan, *published)
     live = figures is not None and sys.stderr.isatty()
     with TemporaryDirectory(prefix="flakelog-storm-") as directory, _log(live) as log:
         file = Path(directory, "topology.yaml")
@@ -225,18 +226,18 @@ def _run_until_stopped(run: _Run, site: HttpSite, live: bool, line_seconds: floa
     fail(f"a component's process ended, so the local cluster ended (exit code {code}); see the log above")
 
 
-def _published_at(flux: Flux) -> str | None:
-    """Return the servers where the topology publishes its figures, None if it publishes none."""
-    from spout.figures.collect import servers_of
+def _published_at(flux: Flux) -> "tuple[str, Security] | None":
+    """Return the servers where the topology publishes its figures, with their security; None if it publishes none."""
+    from spout.figures.collect import clusters_of
 
-    servers = servers_of(flux.plan)
-    return servers[0] if servers and flux.config.get("flakelog.topology.publish", True) else None
+    clusters = clusters_of(flux.plan) if flux.config.get("flakelog.topology.publish", True) else {}
+    return next(iter(clusters.items()), None)
 
 
-def _figures(plan: "Plan", servers: str) -> "PublishedFigures":
+def _figures(plan: "Plan", servers: str, security: "Security") -> "PublishedFigures":
     from spout.figures.topology_reader import PublishedFigures
 
-    return PublishedFigures(plan, servers, f"local-{os.getpid()}")
+    return PublishedFigures(plan, servers, f"local-{os.getpid()}", security=security)
 
 
 def _drain_seconds(config: Mapping[str, Any]) -> int:

@@ -10,12 +10,13 @@ A test can also remove, truncate and recreate, and make each part fail, as a clu
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from uuid import NAMESPACE_URL, uuid5
 
 from broker.client.group_config import GroupMemberConfig
 from broker.client.records import PoisonBatch, Record
+from broker.client.security.client_security import Security
 from broker.record.batch import read_header
 from broker.record.records import Headers
 from coordination.access import Access
@@ -342,7 +343,7 @@ class MemoryWorld:
 
     # --- the engine's ports
 
-    def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher:
+    def fetcher(self, servers: str, config: SpoutConfig, *, security: Security = None) -> RecordFetcher:
         """Return a reader of all topics."""
         return _Fetcher(self.topics)
 
@@ -351,23 +352,32 @@ class MemoryWorld:
         return CoordinatedOffsetStore(path, blocking(self.session))
 
     def group_member(
-        self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
-    ) -> Callable[[int], GroupStore]:
+        self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig, *,
+        security: Security = None,
+    ) -> Callable[[int], GroupStore]:  # fmt: skip
         """Return a function from a task's index to its part of a group in which this process is alone."""
         if group_id not in self.groups:
             store = self.offset_store(KAFKA, f"/{group_id}", Access())
             self.groups[group_id] = MemoryGroup(self.topics, store, tasks)
         return partial(MemoryGroupStore, self.groups[group_id])
 
-    def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
+    def dead_letters(self, servers: str, topic: str, *, security: Security = None) -> DeadLetterSink:
         """Return the dead-letter topic `topic`."""
         return self.sink(topic)
 
-    def producer(self, servers: str) -> RecordProducer:
+    def producer(self, servers: str, *, security: Security = None) -> RecordProducer:
         """Return a writer of the topics, for `LogSink`."""
         return MemoryProducer(self)
 
-    def transactor(self, servers: str, sources: Sequence[str], transactional_id: str, config: SinkConfig) -> Transactor:
+    def transactor(
+        self,
+        servers: str,
+        sources: Mapping[str, Security],
+        transactional_id: str,
+        config: SinkConfig,
+        *,
+        security: Security = None,
+    ) -> Transactor:
         """Return a transactional producer of the topics and of the stored progress, for `LogSink`."""
         return MemoryTransactor(self, config.sink_partitioner)
 

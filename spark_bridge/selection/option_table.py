@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from broker.client.security.settings import CLIENT_SETTINGS, is_of_security, parse_security, why_unknown
-from broker.security.references import has_reference
+from broker.client.security.settings import CLIENT_SETTINGS, check_properties, is_of_security, why_unknown
 from coordination.errors import FlakelogError
 from idgen.settings import InvalidSetting
 
@@ -216,11 +215,10 @@ def security_of(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """
     names = {KAFKA + name: name for name in sorted(CLIENT_SETTINGS)}
     properties = {name: given[option] for option, name in names.items() if option in given}
-    if not any(map(has_reference, properties.values())):
-        try:
-            parse_security(properties)
-        except InvalidSetting as error:
-            raise OptionError(f"option {KAFKA}{error}") from None
+    try:
+        check_properties(properties)
+    except InvalidSetting as error:
+        raise OptionError(f"option {KAFKA}{error}") from None
     return tuple(properties.items())
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from twisted.internet.base import ReactorBase
 from twisted.internet.defer import Deferred, inlineCallbacks
 
+from broker.client.security.client_security import Security
 from broker.client.twisted import TwistedClient
 from spout.figures.document import EXPIRES_MS, INTERVAL_MS, TOPIC, BoltsLately, bolts_lately
 
@@ -23,10 +24,10 @@ Answer = Callable[[BoltsLately], None]
 class BoltsReader:
     """Reads the figures of the bolts of the topology with this id, published at `servers` in the last ten seconds."""
 
-    def __init__(self, servers: str, topology_id: str, reactor: ReactorBase) -> None:
+    def __init__(self, servers: str, topology_id: str, reactor: ReactorBase, *, security: Security = None) -> None:
         self._topology_id = topology_id
         self._reactor = reactor
-        self._client = TwistedClient(servers, reactor)
+        self._client = TwistedClient(servers, reactor, security=security)
         self._bolts = BoltsLately(False, {})
         self._read_ms = 0
         self._waiting: list[Answer] = []

@@ -1,9 +1,10 @@
 """Collects the figures of a topology's tasks in this process."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from broker.client.security.client_security import Security
 from partition_manager.entry import Counts
 from partition_manager.outage import Outage
 from partition_manager.standstill import Standstill
@@ -12,7 +13,7 @@ from spout.api import Spout
 from spout.executor import Executor
 from spout.figures.model import ComponentFigures, Input, OutageFigures, Snapshot, SpoutPartitionFigures
 from spout.grouping import ByFields, Custom, Direct, Grouping, LocalOrShuffle, PartialKey, Shuffle, ToAll, ToFirst
-from spout.log_spout import LogSpout
+from spout.log_spout import LogSpout, clusters_read
 from spout.task import TaskCounts
 from spout.topology import Node, Plan
 
@@ -103,14 +104,9 @@ def dead_letter_topics(instances: Mapping[int, Any]) -> list[str]:
     return [topic for topic in topics if topic]
 
 
-def servers_read(spouts: Iterable[Any]) -> list[str]:
-    """Return the clusters that these spouts read, where the figures of their topology are published."""
-    return sorted({spout.servers for spout in spouts if isinstance(spout, LogSpout)})
-
-
-def servers_of(plan: Plan) -> list[str]:
-    """Return the clusters that the topology's spouts read."""
-    return servers_read(node.make() for node in plan.spouts)
+def clusters_of(plan: Plan) -> dict[str, Security]:
+    """Return the clusters that the topology's spouts read, where its figures are published, as `clusters_read` does."""
+    return clusters_read(node.make() for node in plan.spouts)
 
 
 def _input(component: str, stream: str, grouping: Grouping) -> Input:

@@ -5,7 +5,7 @@ A failure never disturbs the topology: it is logged when it begins and when it e
 
 import os
 import socket
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from twisted.internet.base import DelayedCall, ReactorBase
@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
 from broker.client.errors import BrokerError
+from broker.client.security.client_security import Security
 from broker.client.twisted import TwistedClient
 from broker.record.records import BatchRecord, encode_batch
 from broker.wire.errors import ErrorCode
@@ -27,11 +28,13 @@ class FiguresPublisher:
 
     log = Logger()
 
-    def __init__(self, servers: str, take: Callable[[], Snapshot], reactor: ReactorBase) -> None:
+    def __init__(
+        self, servers: str, take: Callable[[], Snapshot], reactor: ReactorBase, *, security: Security = None
+    ) -> None:
         self._servers = servers
         self._take = take
         self._reactor = reactor
-        self._client = TwistedClient(servers, reactor)
+        self._client = TwistedClient(servers, reactor, security=security)
         self._before: Snapshot | None = None
         self._call: DelayedCall | None = None
         self._is_busy = self._is_failing = self._is_closed = False
@@ -100,10 +103,17 @@ class FiguresPublisher:
 
 
 class Publishing:
-    """The documents of one run, written to each of these clusters. `take` returns its figures."""
+    """The documents of one run, written to each of these clusters: their servers, and their clients' security.
 
-    def __init__(self, servers: Iterable[str], take: Callable[[], Snapshot], reactor: ReactorBase) -> None:
-        self._publishers = [FiguresPublisher(cluster, take, reactor) for cluster in servers]
+    `take` returns the figures of the run.
+    """
+
+    def __init__(
+        self, clusters: Mapping[str, Security], take: Callable[[], Snapshot], reactor: ReactorBase
+    ) -> None:
+        self._publishers = [
+            FiguresPublisher(servers, take, reactor, security=security) for servers, security in clusters.items()
+        ]
         self._stopping = 0
 
     @property

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from broker.client.blocking import Client
 from broker.client.errors import ClientError
+from broker.client.security.client_security import ClientSecurity, Security
 from broker.wire.errors import WireError
 from spout.figures.document import TOPIC, running
 from spout.figures.model import Snapshot
@@ -23,9 +24,10 @@ CLIENT_TIMEOUT_MS = 10_000
 class PublishedFigures:
     """The figures of a topology that is started now, read at `servers`. Processes that began earlier do not count."""
 
-    def __init__(self, plan: Plan, servers: str, run_id: str) -> None:
+    def __init__(self, plan: Plan, servers: str, run_id: str, *, security: Security = None) -> None:
         self._plan = plan
         self._servers = servers
+        self._security = ClientSecurity.of(security)
         self._run_id = run_id
         self._begun_ms = _now_ms()
         self._latest: dict[bytes, bytes] = {}  # bounded by the tasks of the topology
@@ -54,7 +56,7 @@ class PublishedFigures:
     def _read(self) -> None:
         while not self._is_closed.is_set():
             with suppress(ClientError, WireError, OSError):
-                with Client(self._servers, timeout_ms=CLIENT_TIMEOUT_MS) as client:
+                with Client(self._servers, timeout_ms=CLIENT_TIMEOUT_MS, security=self._security) as client:
                     self._client = client
                     self._follow(client)
             self._is_closed.wait(AGAIN_SECONDS)

@@ -5,7 +5,7 @@ It is imported after the handshake, so that Storm has the process's id before a 
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.base import ReactorBase
@@ -13,11 +13,12 @@ from twisted.logger import ILogObserver, eventAsText, globalLogPublisher
 from zope.interface import provider
 
 from broker.client.group_config import GroupMemberConfig, member_of
+from broker.client.security.client_security import Security
 from partition_manager.ports import DeadLetterSink, GroupStore
 from spout.api import Bolt
 from spout.config import TopologyConfig
 from spout.figures.bolts_reader import BoltsReader
-from spout.figures.collect import servers_of
+from spout.figures.collect import clusters_of
 from spout.figures.model import Snapshot
 from spout.figures.publisher import Publishing
 from spout.multilang.bolt_task import BoltTask
@@ -44,13 +45,20 @@ class StormWorld(TwistedWorld):
         self._bolts = bolts
         self.lines = LetterLines()
 
-    def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
+    def dead_letters(self, servers: str, topic: str, *, security: Security = None) -> DeadLetterSink:
         """Return a sink of dead letters that name the exceptions of the bolts."""
-        sink = super().dead_letters(servers, topic)
+        sink = super().dead_letters(servers, topic, security=security)
         return sink if self._bolts is None else NamedLetters(sink, self._bolts, self.lines, self._reactor)
 
     def group_member(
-        self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
+        self,
+        servers: str,
+        group_id: str,
+        component: str,
+        tasks: int,
+        config: GroupMemberConfig,
+        *,
+        security: Security = None,
     ) -> Callable[[int], GroupStore]:
         """Return a function from the task's index to its store: each process is a member of the group.
 
@@ -60,7 +68,7 @@ class StormWorld(TwistedWorld):
 
         def member(index: int) -> GroupStore:
             named = member_of(config, config.group_instance_id, str(index))
-            return make(servers, group_id, component, 1, named)(0)
+            return make(servers, group_id, component, 1, named, security=security)(0)
 
         return member
 
@@ -83,8 +91,8 @@ def prepared(
 
     reactor_: Any = reactor
     topology_config = handshake.config(TopologyConfig)
-    servers = servers_of(plan) if topology_config.topology_publish else []
-    bolts = BoltsReader(servers[0], plan.id, reactor_) if servers and not is_bolt else None
+    clusters = clusters_of(plan) if topology_config.topology_publish else {}
+    bolts = None if is_bolt else _bolts_reader(clusters, plan.id, reactor_)
     world = StormWorld(reactor_, bolts)
     setup = TaskSetup(plan, handshake, topology_config, config, world, run_id, pipe, wake)
     task: SpoutTask | BoltTask
@@ -103,7 +111,14 @@ def prepared(
         now_ms = time.monotonic_ns() // 1_000_000
         return task_snapshot(setup, task, state="running", started_ms=started_ms, at_ms=_unix_ms(), now_ms=now_ms)
 
-    return task, Publishing(servers, figures, reactor_), reactor_
+    return task, Publishing(clusters, figures, reactor_), reactor_
+
+
+def _bolts_reader(clusters: Mapping[str, Security], topology_id: str, reactor: ReactorBase) -> BoltsReader | None:
+    """Return a reader of what the topology publishes at its first cluster, None if it publishes at none."""
+    for servers, security in clusters.items():
+        return BoltsReader(servers, topology_id, reactor, security=security)
+    return None
 
 
 def _unix_ms() -> int:

@@ -81,7 +81,7 @@ class WorldOfRun:
         self._group = group
         self.member = None
 
-    def group_member(self, servers, group_id, component, tasks, config):
+    def group_member(self, servers, group_id, component, tasks, config, *, security=None):
         if self.member is None:
             store = self._world.offset_store("kafka", f"/{group_id}", Access())
             self.member = Member(self._group, self._world.topics, store, tasks)

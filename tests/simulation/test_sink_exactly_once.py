@@ -109,7 +109,7 @@ class World(MemoryWorld):
         self.topic("in", partitions=PARTITIONS)
         self.topic("out", partitions=2)
 
-    def transactor(self, servers, sources, transactional_id, config):
+    def transactor(self, servers, sources, transactional_id, config, *, security=None):
         return Transactor(self.simulation, MemoryTransactor(self))
 
 

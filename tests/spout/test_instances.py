@@ -35,13 +35,13 @@ class NamingWorld(MemoryWorld):
         super().__init__()
         self.names = {}
 
-    def group_member(self, servers, group_id, component, tasks, config):
+    def group_member(self, servers, group_id, component, tasks, config, *, security=None):
         self.names[component] = config.group_instance_id
-        return super().group_member(servers, group_id, component, tasks, config)
+        return super().group_member(servers, group_id, component, tasks, config, security=security)
 
-    def transactor(self, servers, sources, transactional_id, config):
+    def transactor(self, servers, sources, transactional_id, config, *, security=None):
         self.names["transactions"] = transactional_id
-        return super().transactor(servers, sources, transactional_id, config)
+        return super().transactor(servers, sources, transactional_id, config, security=security)
 
 
 def topology(parallelism=1, **settings):

@@ -11,14 +11,14 @@ class SpoutWorld(World):
         super().__init__(partitions)
         self.dead_topic = None
 
-    def fetcher(self, servers, config):
+    def fetcher(self, servers, config, *, security=None):
         return self.log
 
     def offset_store(self, store, path, access):
         self.path = path
         return super().offset_store(store, path, access)
 
-    def dead_letters(self, servers, topic):
+    def dead_letters(self, servers, topic, *, security=None):
         self.dead_topic = topic
         return self.dead
 

@@ -16,7 +16,7 @@ from broker.client.address import Address
 from broker.client.errors import NotAuthenticated
 from broker.client.exchange import Steps
 from broker.client.security.mechanisms import ClientExchange, OauthClient, PlainClient, ScramClient, is_token
-from broker.client.security.settings import SecuritySettings, parse_security
+from broker.client.security.settings import SecuritySettings, check_properties, parse_security
 from broker.security.references import resolve
 from broker.security.sasl.exchange import OAUTHBEARER, PLAIN
 
@@ -57,6 +57,10 @@ class ClientSecurity:
 
     def __repr__(self) -> str:
         return f"ClientSecurity({self.settings!r})"
+
+    def __deepcopy__(self, _: object) -> "ClientSecurity":
+        """Return this object: copies of what has it, such as the tasks of a spout, share it."""
+        return self
 
     @property
     def is_tls(self) -> bool:
@@ -148,7 +152,23 @@ def _from_properties(given: Mapping[str, Any]) -> ClientSecurity:
         for name, text in given.items()
         if name != TOKEN_FUNCTION
     }
-    return ClientSecurity(parse_security(texts, token is not None), token)
+    return ClientSecurity(parse_security(texts, _has_token(given)), token)
+
+
+def checked_security(given: "Security") -> "Security":
+    """Return the security, of which no file is read yet. Raise InvalidSetting if it cannot work.
+
+    Properties with references are checked when they are used, because the files may be on another machine.
+    """
+    if given is None or isinstance(given, (ClientSecurity, SecuritySettings)):
+        return given
+    properties = dict(given)
+    check_properties({name: text for name, text in properties.items() if name != TOKEN_FUNCTION}, _has_token(given))
+    return properties
+
+
+def _has_token(given: Mapping[str, Any]) -> bool:
+    return given.get(TOKEN_FUNCTION) is not None
 
 
 def _read_text(location: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.security.references import has_reference
 from broker.security.sasl.exchange import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SERVED
 from broker.security.sasl.jaas import LoginModule, parse_jaas
 from broker.security.tls_config import TlsConfig
@@ -234,16 +235,27 @@ def why_unknown(name: str) -> str:
 
 def parse_security(properties: Mapping[str, str], has_token_function: bool = False) -> SecuritySettings:
     """Return the settings in these properties. Raise InvalidSetting, also for a name that is unknown."""
-    for name, text in properties.items():
-        if name not in CLIENT_SETTINGS:
-            raise InvalidSetting(name, _HIDDEN, why_unknown(name))
-        if not isinstance(text, str):
-            raise InvalidSetting(name, _HIDDEN, "must be text")
+    _check_names(properties)
     given = {s.field: _text(properties, s.name) for s in settings_of(ClientSecurityConfig) if s.name in properties}
     tls = from_properties(TlsConfig, {name: properties[name] for name in TLS_SETTINGS if name in properties})
     settings = SecuritySettings(ClientSecurityConfig(**given), tls, has_token_function)
     _refuse_unused(settings, properties)
     return settings
+
+
+def check_properties(properties: Mapping[str, str], has_token_function: bool = False) -> None:
+    """Raise InvalidSetting if these properties cannot work, as far as that shows before references are replaced."""
+    _check_names(properties)
+    if not any(map(has_reference, properties.values())):
+        parse_security(properties, has_token_function)
+
+
+def _check_names(properties: Mapping[str, str]) -> None:
+    for name, text in properties.items():
+        if name not in CLIENT_SETTINGS:
+            raise InvalidSetting(name, _HIDDEN, why_unknown(name))
+        if not isinstance(text, str):
+            raise InvalidSetting(name, _HIDDEN, "must be text")
 
 
 def _text(properties: Mapping[str, str], name: str) -> str:

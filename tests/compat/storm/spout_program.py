@@ -44,10 +44,10 @@ class LogInMemory(TwistedWorld):
             log.append(message(n), partition=n % PARTITIONS)
         return cls(log, MemoryDeadLetters())
 
-    def fetcher(self, servers, config):
+    def fetcher(self, servers, config, *, security=None):
         return self.log
 
-    def dead_letters(self, servers, topic):
+    def dead_letters(self, servers, topic, *, security=None):
         return self.dead
 
 

@@ -1,7 +1,7 @@
 """A task inside Storm publishes the figures of its own part of the topology."""
 
 from spout.api import Unavailable
-from spout.figures.collect import servers_of
+from spout.figures.collect import clusters_of
 from spout.figures.model import MessageFailure, Rates
 from spout.log_spout import LogSpout
 from spout.multilang.figures import task_snapshot
@@ -76,4 +76,4 @@ def test_a_bolts_task_tells_the_messages_that_failed_for_three_seconds():
 
 
 def test_figures_go_to_each_cluster_that_a_spout_reads():
-    assert servers_of(topology_of().plan()) == ["a:1", "b:1"]
+    assert clusters_of(topology_of().plan()) == {"a:1": None, "b:1": None}

@@ -228,7 +228,7 @@ def test_the_logs_line_about_a_dead_letter_has_the_exception_that_the_bolt_told(
         def read(self, answer, *, again=False):
             answer(BoltsLately(False, {("flights", 0, 0): "ValueError: bad, in collect"}))
 
-    world.dead_letters = lambda servers, topic: NamedLetters(inner, Bolts(), lines, clock)
+    world.dead_letters = lambda servers, topic, security: NamedLetters(inner, Bolts(), lines, clock)
     driver = driver_of(world)
     lines.say, driver.task.context.keeps = driver.task.context.log_now, lines.keeps
     for _ in range(2):
