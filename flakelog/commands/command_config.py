@@ -15,7 +15,7 @@ from flakelog.visible_text import visible
 if TYPE_CHECKING:
     from broker.client.security.client_security import ClientSecurity
 
-_KEY, _PROPERTIES = "flakelog.security", "flakelog.security.properties"
+_KEY, _PROPERTIES, _FILE = "flakelog.security", "flakelog.security.properties", "flakelog.security.file"
 _PROVIDERS = "config.providers"  # Kafka has to name them; here they are always there
 CONFIG_FILE: click.Path = click.Path(exists=True, dir_okay=False, path_type=Path)
 Command = Callable[..., Any]
@@ -52,9 +52,42 @@ def given_properties() -> dict[str, str]:
     return {} if context is None else dict(context.meta.get(_PROPERTIES, {}))
 
 
+def given_readable() -> dict[str, str]:
+    """Return the properties of the command's clients without secrets, for processes of this machine; {} without a file.
+
+    A reference to the file is in place of each. Raise WrongSettings.
+    """
+    from broker.client.security.readable_properties import made_readable
+    from idgen.settings import InvalidSetting
+
+    file = click.get_current_context().meta.get(_FILE)
+    try:
+        return {} if file is None else made_readable(given_properties(), str(file.resolve()))
+    except InvalidSetting as error:
+        raise WrongSettings(f"{file}: {error}") from None
+
+
+def read_readable(file: Path) -> dict[str, str]:
+    """Return the properties in a file for programs on other machines, with their references.
+
+    Raise WrongSettings for properties that cannot work, and for a secret that is no reference.
+    """
+    from broker.client.security.readable_properties import check_readable
+    from broker.client.security.settings import check_properties
+    from idgen.settings import InvalidSetting
+
+    properties = _read(file)
+    try:
+        check_properties(properties)
+        check_readable(properties)
+    except InvalidSetting as error:
+        raise WrongSettings(f"{file}: {error}") from None
+    return properties
+
+
 def _keep(context: click.Context, parameter: click.Parameter, file: Path | None) -> None:
     if file is not None:
-        context.meta[_PROPERTIES] = properties = _read(file)
+        context.meta[_FILE], context.meta[_PROPERTIES] = file, (properties := _read(file))
         context.meta[_KEY] = _security_of(file, properties)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flakelog.commands.arguments import Seconds
-from flakelog.commands.command_config import given_security, security_option
+from flakelog.commands.command_config import given_readable, given_security, security_option
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.http_site import HttpSite, http_options
 from flakelog.commands.spout_view import follow, live_screen
@@ -92,11 +92,9 @@ def run(
         if click.get_current_context().get_parameter_source("log_format") is not click.core.ParameterSource.DEFAULT:
             reason = "the log of --storm is Storm's, in text for people"
             raise click.BadParameter(reason, param_hint="--log-format")
-        if given_security() is not None:
-            raise click.BadParameter("--storm needs a plain listener", param_hint="--command-config")
         from flakelog.commands.spout_storm import run_locally
 
-        run_locally(name, config, assignments, HttpSite(http_host, http_port), every)
+        run_locally(name, config, assignments, given_readable(), HttpSite(http_host, http_port), every)
         return
     topology, topology_config = _topology(name, config, assignments)
     from flakelog import server_log

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 
 from flakelog.commands.arguments import INT32_MAX, Whole
+from flakelog.commands.command_config import CONFIG_FILE, read_readable
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.http_site import HttpSite
 from flakelog.commands.spout_view import follow, live_screen
@@ -71,6 +72,13 @@ class Flux(NamedTuple):
     help="A properties file with topology.* and flakelog.spout.*.",
 )
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting, over file and code.")
+@click.option(
+    "--command-config",
+    type=CONFIG_FILE,
+    metavar="FILE",
+    help="Properties of a Kafka client, for TLS and logins of all spouts and sinks. Secrets are references such as "
+    "${file:FILE:KEY}, which each worker reads.",
+)
 def storm(
     name: str,
     out: Path,
@@ -80,6 +88,7 @@ def storm(
     workers: int,
     config: Path | None,
     assignments: tuple[str, ...],
+    command_config: Path | None,
 ) -> None:
     """Write the topology at MODULE:TOPOLOGY as Flux YAML, from which Apache Storm starts it on a cluster.
 
@@ -96,7 +105,8 @@ def storm(
         reason = f"{module} is a file of this machine: give a module's name, which the workers have installed"
         raise click.BadParameter(reason, param_hint=TOPOLOGY)
     launch = Launch(name, python, environment, dict(_variable(variable) for variable in variables))
-    text = flux_of(name, launch, workers, config, assignments, {}, for_cluster=True).text
+    security = {} if command_config is None else read_readable(command_config)
+    text = flux_of(name, launch, workers, config, assignments, {}, security, for_cluster=True).text
     if str(out) == "-":
         click.echo(text, nl=False)
         return
@@ -113,10 +123,14 @@ def flux_of(
     config: Path | None,
     assignments: tuple[str, ...],
     environment: Mapping[str, str],
+    security: Mapping[str, str],
     *,
     for_cluster: bool = False,
 ) -> Flux:
-    """Return a topology with the given settings for Storm; BadParameter if it cannot run there."""
+    """Return a topology with the given settings for Storm; BadParameter if it cannot run there.
+
+    `security` has the properties of its clients, without secrets.
+    """
     from flakelog.settings import collect_topology
     from flakelog.storm.cluster import check_for_cluster
     from flakelog.storm.flux import flux_document, flux_yaml, storm_config
@@ -128,11 +142,11 @@ def flux_of(
     try:
         texts = collect_topology(config, assignments, environment)
         from_properties(SpoutConfig, texts)
-        settings = storm_config(texts, workers)
+        settings = storm_config(texts, workers, security)
     except (InvalidSetting, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--set or --config") from None
     try:
-        plan = ConfiguredTopology(load_topology(name), texts).plan()
+        plan = ConfiguredTopology(load_topology(name), texts, security or None).plan()
         for warning in check_for_cluster(plan) if for_cluster else ():
             click.echo(f"Warning: {warning}", err=True)
         return Flux(plan, settings, flux_yaml(flux_document(plan, launch, settings)))
@@ -152,9 +166,17 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def run_locally(
-    name: str, config: Path | None, assignments: tuple[str, ...], site: HttpSite, line_seconds: float
+    name: str,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    security: Mapping[str, str],
+    site: HttpSite,
+    line_seconds: float,
 ) -> None:
-    """Run a topology in a local Storm cluster until SIGTERM or Ctrl-C, and show its figures meanwhile."""
+    """Run a topology in a local Storm cluster until SIGTERM or Ctrl-C, and show its figures meanwhile.
+
+    `security` has the properties of its clients, without secrets.
+    """
     from flakelog.storm.flux import Launch
     from flakelog.storm.jars import StormNotFound, find_storm
     from flakelog.storm.local_cluster import ClusterEnded, LocalCluster
@@ -162,7 +184,7 @@ def run_locally(
     where, _, topology = name.rpartition(":")
     if where.endswith(".py") or "/" in where:
         name = f"{Path(where).resolve()}:{topology}"  # a worker of this machine has this machine's files
-    flux = flux_of(name, Launch(name, sys.executable), 1, config, assignments, os.environ)
+    flux = flux_of(name, Launch(name, sys.executable), 1, config, assignments, os.environ, security)
     published = _published_at(flux)
     if published is None and site.port is not None:
         reason = "figures come from the topic __flakelog_topologies: they need a LogSpout and flakelog.topology.publish"

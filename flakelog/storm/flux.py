@@ -13,6 +13,7 @@ from typing import Any
 from idgen.settings import from_properties, parse_setting, settings_of
 from spout.api import Bolt
 from spout.config import TopologyConfig
+from spout.multilang.handshake import CLIENT
 from spout.multilang.streams import check_for_storm, storm_grouping, storm_streams, storm_tick_seconds
 from spout.topology import Node, Plan, StreamSubscription, TopologyError
 
@@ -47,8 +48,8 @@ class Launch:
         return [self.python, *packed, "-m", "spout.multilang", self.name, component]
 
 
-def storm_config(texts: Mapping[str, str], workers: int) -> dict[str, Any]:
-    """Return the configuration for given settings, which are texts by name.
+def storm_config(texts: Mapping[str, str], workers: int, security: Mapping[str, str]) -> dict[str, Any]:
+    """Return the configuration for given settings, which are texts by name, and for the properties of clients.
 
     Storm has no limit on tuples in flight, so ours is always in it, and the message timeout with it. The processes of
     the components get the configuration at their start: they find the settings of spouts and sinks there.
@@ -62,7 +63,7 @@ def storm_config(texts: Mapping[str, str], workers: int) -> dict[str, Any]:
     settings = {setting.name: setting for setting in settings_of(TopologyConfig)}
     for name, text in texts.items():
         config[name] = parse_setting(settings[name], text) if name in settings else text
-    return config
+    return config | {CLIENT + name: text for name, text in security.items()}
 
 
 def flux_document(plan: Plan, launch: Launch, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from broker.client.security.settings import is_of_security
 from idgen.settings import from_properties, settings_of
 from spout.api import Fields
 from spout.multilang.streams import MESSAGE_FIELD
@@ -11,6 +12,7 @@ from spout.multilang.streams import MESSAGE_FIELD
 C = TypeVar("C")
 
 MAX_PENDING = "topology.max.spout.pending"
+CLIENT = "kafka."  # before the name of a client's property, as in the options of Spark's source
 TICK_SECONDS = "topology.tick.tuple.freq.secs"
 # How long a process may be silent, before Storm ends its worker: the first of these that is set.
 TIMEOUT_SECONDS = ("topology.subprocess.timeout.secs", "supervisor.worker.timeout.secs")
@@ -59,6 +61,14 @@ class Handshake:
         """Return after how many seconds of silence Storm ends the worker."""
         given = [self.conf[name] for name in TIMEOUT_SECONDS if self.conf.get(name)]
         return int(given[0]) if given else TIMEOUT_SECONDS_DEFAULT
+
+    def security(self) -> dict[str, str] | None:
+        """Return the client properties for spouts and sinks in the configuration, None if it has none.
+
+        Their references stand for what is on this machine.
+        """
+        clients = {name.removeprefix(CLIENT): text for name, text in self.texts().items() if name.startswith(CLIENT)}
+        return {name: text for name, text in clients.items() if is_of_security(name)} or None
 
     def config(self, kind: type[C]) -> C:
         """Return settings of this kind with the values of the configuration. Raise InvalidSetting."""

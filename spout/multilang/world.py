@@ -80,7 +80,7 @@ def prepared(
 
     An exception of the user's module comes out.
     """
-    plan = ConfiguredTopology(find_topology(name), handshake.texts()).plan()
+    plan = ConfiguredTopology(find_topology(name), handshake.texts(), handshake.security()).plan()
     made = node_of(plan, handshake.component).make()
     is_bolt = isinstance(made, Bolt)
     if isinstance(made, Bolt) and mode_of(made) is Mode.COROUTINE:

@@ -144,13 +144,13 @@ def test_progress_in_a_zookeeper_or_a_group_and_state_in_memory_need_no_file():
 
 
 def test_the_configuration_bounds_tuples_in_flight_and_carries_the_settings_of_spouts():
-    assert storm_config({}, 2) == {
+    assert storm_config({}, 2, {}) == {
         "topology.workers": 2,
         "topology.max.spout.pending": 5_000,
         "topology.message.timeout.secs": 30,
     }
     given = {"topology.max.spout.pending": "7", "flakelog.spout.max.attempts": "3"}
-    config = storm_config(given, 1)
+    config = storm_config(given, 1, {})
     assert (config["topology.max.spout.pending"], config["flakelog.spout.max.attempts"]) == (7, "3")
 
 
