@@ -141,7 +141,7 @@ def print_values(settings: "Settings", origins: "dict[str, str]", as_json: bool)
         text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         _print_value(name, masked(name, text) if text else text, origins, as_json)
     for name in filter(of_one_listener, sorted(settings.properties)):
-        _print_value(name, settings.properties[name], origins, as_json)
+        _print_value(name, masked(name, settings.properties[name]), origins, as_json)
 
 
 def _print_value(name: str, text: str, origins: "dict[str, str]", as_json: bool) -> None:

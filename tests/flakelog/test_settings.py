@@ -4,9 +4,11 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from broker.settings.config import ListenerLimits
 from broker.settings.kafka_settings import broker_settings
+from flakelog.cli import main
 from flakelog.listeners import Listener
 from flakelog.settings import (
     Given,
@@ -360,3 +362,14 @@ def test_a_plain_start_does_not_load_the_table_of_kafkas_settings():
         "sys.exit('broker.settings.kafka_settings' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_the_printed_settings_of_a_listener_show_no_password(tmp_path):
+    """`--print-config` once showed the logins of single listeners."""
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ada="very-secret";'
+    lines = ["listeners=INSIDE://127.0.0.1:9092", "listener.security.protocol.map=INSIDE:SASL_PLAINTEXT"]
+    lines += ["sasl.enabled.mechanisms=PLAIN", f"listener.name.inside.plain.sasl.jaas.config={login}"]
+    (tmp_path / "server.properties").write_text("\n".join(lines))
+    done = CliRunner().invoke(main, ["server", "--config", f"{tmp_path}/server.properties", "--print-config"])
+    assert done.exit_code == 0 and "listener.name.inside.plain.sasl.jaas.config=(hidden)" in done.output
+    assert "very-secret" not in done.output
