@@ -4,11 +4,15 @@ An unknown setting is refused by name.
 
     --set  over  FLAKELOG_NAME  over  the file  over  the settings of a mode (--dev)  over  the default
 
+A value may refer to a secret that lies elsewhere, as `${file:FILE:KEY}` (broker.security.references). References are
+replaced where the properties are collected; properties that are ignored keep theirs.
+
 Settings that a command fixes (`flakelog idgen` has no broker) go over all of these. A name of Kafka's that no dataclass
 here has is looked up in broker.settings.kafka_settings: it is another name for one of our settings, ignored with a
 reason, or refused with an alternative.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
@@ -16,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.security.listener_settings import split_name
+from broker.security.references import has_reference, resolve
 from broker.security.sasl.config import JAAS, SASL_SETTINGS, ListenerSasl, SaslConfig, of_one_mechanism, sasl_of
 from broker.security.tls_config import TLS_SETTINGS, TlsConfig, tls_of
 from broker.settings.config import BrokerConfig, ListenerLimits, default_name, is_secret
@@ -245,7 +250,8 @@ def gather(
 ) -> Properties:
     """Collect all properties, with errors in them as verdicts.
 
-    Raises InvalidSetting only for text that is not name=value; raises InvalidFile and OSError.
+    A reference to nothing is such an error. Raises InvalidSetting only for text that is not name=value; raises
+    InvalidFile and OSError.
     """
     in_file = read_properties(_text_of(file), str(file)) if file else []
     return Properties([mode, in_file, read_environment(environment or {}), read_assignments(assignments), fixed])
@@ -301,8 +307,35 @@ def _text_of(file: Path) -> str:
 
 
 def _verdicts(given: list[Given]) -> list[Verdict]:
-    layer = {value.name: value for value in given}
-    return [_verdict(value, layer) for value in layer.values()]
+    layer, unresolved = {}, []
+    for value in given:
+        try:
+            layer[value.name] = _with_secrets(value)
+        except InvalidSetting as error:
+            place = error.value if error.name == value.name else error.name  # the reference, or a line of its file
+            unresolved.append(Verdict(value, REFUSED, f"{place}: {error.wanted}"))
+    return unresolved + [_verdict(value, layer) for value in layer.values()]
+
+
+def _with_secrets(given: Given) -> Given:
+    """Return the property with what its references stand for, if it is honoured. Raise InvalidSetting."""
+    if not has_reference(given.text) or not _is_honoured(given.name):
+        return given
+    return given._replace(text=resolve(given.name, given.text, _read_secret, os.environ))
+
+
+def _read_secret(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
+
+
+def _is_honoured(name: str) -> bool:
+    """Return True for a setting of ours, or another name of one."""
+    if name in server_settings() or of_one_listener(name) is not None:
+        return True
+    from broker.settings.kafka_settings import broker_setting
+
+    row = broker_setting(name)
+    return row is not None and row.standing == HONOURED
 
 
 def _verdict(given: Given, layer: Mapping[str, Given]) -> Verdict:

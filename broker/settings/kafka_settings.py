@@ -12,9 +12,16 @@ are checked, altered or listed, or a name is unknown to every dataclass.
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from itertools import permutations
 from typing import NamedTuple
 
 HONOURED, IGNORED, REFUSED = "honoured", "ignored", "refused"
+
+_SERVED = ("file", "dir", "env")  # broker.security.references has these providers
+_PROVIDERS = tuple(",".join(names) for count in (1, 2, 3) for names in permutations(_SERVED, count))
+_PROVIDER_CLASSES = tuple(
+    f"org.apache.kafka.common.config.provider.{name}configprovider" for name in ("file", "directory", "envvar")
+)
 
 
 class KafkaSetting(NamedTuple):
@@ -385,9 +392,8 @@ _BROKER_ROWS = [
         config.providers list
         """,
         REFUSED,
-        "values are taken as they stand, nothing is looked up; write the values, or give them by environment "
-        "variables (FLAKELOG_...)",
-        ("",),
+        "the providers file, dir and env are always there, by these names, and there are no others; name these only",
+        ("", *_PROVIDERS),
     ),
     *_rows(
         """
@@ -1057,7 +1063,14 @@ _TOPIC_ROWS = [
 _PREFIXES = [
     (
         "config.providers.",
-        KafkaSetting("config.providers.*", "string", None, IGNORED, "it belongs to config.providers, which is refused"),
+        KafkaSetting(
+            "config.providers.*",
+            "string",
+            None,
+            REFUSED,
+            "FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider are served, without parameters",
+            _PROVIDER_CLASSES,
+        ),
     ),
     (
         "rsm.config.",
