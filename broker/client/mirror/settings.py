@@ -1,7 +1,7 @@
 """The settings of a mirror. Those of the source and of the target are apart, because the clusters differ."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.client.group_config import instance_fault
 from broker.client.leaders import Partition
@@ -18,8 +18,8 @@ class ClusterSettings:
     """How to reach one of the two clusters."""
 
     servers: str
-    security: Security = None
-    """Properties of a Kafka client for TLS and a login; None for a plain cluster."""
+    security: Security = field(default=None, repr=False)
+    """Properties of a Kafka client for TLS and a login; None for a plain cluster. They may hold a password."""
 
 
 @dataclass(frozen=True, kw_only=True)
