@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import urlsplit
 
+DEFAULT_PORT = 2181
 SESSION_TIMEOUT_MS = 10_000  # a server accepts 2 to 20 of its ticks (2 s each by default)
 
 
@@ -15,6 +16,22 @@ def an_ensemble(hosts: str) -> str | None:
     addresses, _, _ = hosts.partition("/")
     good = all(map(_is_address, addresses.split(",")))
     return None if good else "must be host:port,host:port/chroot"
+
+
+def is_same_ensemble(one: str, other: str) -> bool:
+    """Return True if both texts, which are valid, name a server in common, and the same chroot."""
+    return _chroot(one) == _chroot(other) and not _servers(one).isdisjoint(_servers(other))
+
+
+def _servers(hosts: str) -> set[tuple[str | None, int]]:
+    addresses, _, _ = hosts.partition("/")
+    parts = [urlsplit(f"//{address.strip()}") for address in addresses.split(",")]
+    return {(part.hostname, part.port or DEFAULT_PORT) for part in parts}  # urlsplit makes the host lower case
+
+
+def _chroot(hosts: str) -> list[str]:
+    _, _, chroot = hosts.partition("/")
+    return list(filter(None, chroot.split("/")))
 
 
 def _is_address(text: str) -> bool:

@@ -12,6 +12,7 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
+from coordination.access import Access, is_same_ensemble
 from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator
 from coordination.sessions import open_session
@@ -44,6 +45,14 @@ def repeat_while_waiting(reactor: Any, report_wait: Callable[[], None]) -> Calla
     return end
 
 
+def registry_access(settings: Settings, ensemble: str | None) -> Access:
+    """Return the access to the registry, whose nodes `zookeeper.set.acl` protects too if the cluster's are beside."""
+    access, server = settings.idgen.ids_zookeeper_access, settings.server
+    if ensemble is None or server.zookeeper_connect is None or not server.zookeeper_set_acl:
+        return access
+    return replace(access, set_acl=True) if is_same_ensemble(ensemble, server.zookeeper_connect) else access
+
+
 @inlineCallbacks
 def open_registry(
     settings: Settings, data_dir: Path, zookeeper: str | None, reactor: Any, report: Report, lifecycle: Lifecycle
@@ -54,13 +63,10 @@ def open_registry(
     """
     idgen = settings.idgen
     ensemble = zookeeper or idgen.ids_zookeeper_connect
-    access, server = idgen.ids_zookeeper_access, settings.server
-    if ensemble is not None and ensemble == server.zookeeper_connect and server.zookeeper_set_acl:
-        access = replace(access, set_acl=True)
     session = open_session(
         directory=data_dir / IDS_DIRECTORY if ensemble is None else None,
         zookeeper=ensemble,
-        access=access,
+        access=registry_access(settings, ensemble),
         allow_network=idgen.ids_directory_network_allow,
         wait=False,
     )
