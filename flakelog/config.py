@@ -121,8 +121,9 @@ class ServerConfig:
         "zookeeper.set.acl",
         False,
         "Whether only brokers may change the nodes of the cluster in ZooKeeper, and read those of users and brokers. "
-        "It needs flakelog.ids.zookeeper.credentials.file, or a keystore for TLS. `flakelog cluster zookeeper-acl` "
-        "does the same to nodes that exist.",
+        "It needs flakelog.ids.zookeeper.credentials.file, or a keystore for TLS. Brokers with certificates alone need "
+        "one subject, because ZooKeeper lets only the name that made a node change it. `flakelog cluster "
+        "zookeeper-acl` does the same to nodes that exist.",
     )
     password_encoder_secret: str | None = setting(
         SECRET,
