@@ -67,6 +67,13 @@ def given_readable() -> dict[str, str]:
         raise WrongSettings(f"{file}: {error}") from None
 
 
+def read_properties(file: Path) -> dict[str, str]:
+    """Return the properties of security in a file, with their references, as `read_security` checks them."""
+    properties = _read(file)
+    _security_of(file, properties)
+    return properties
+
+
 def read_readable(file: Path) -> dict[str, str]:
     """Return the properties in a file for programs on other machines, with their references.
 

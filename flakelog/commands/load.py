@@ -10,7 +10,7 @@ import click
 from broker.client.offset_spec import AtId, AtTime, Earliest
 from flakelog.commands import transfer
 from flakelog.commands.arguments import Whole
-from flakelog.commands.command_config import given_properties
+from flakelog.commands.command_config import CONFIG_FILE, given_properties, read_properties
 from flakelog.commands.exit_codes import ProblemsFound, with_exit_codes
 from flakelog.commands.load_report import LoadReport, show_plan, show_target, show_verification
 from flakelog.commands.terminal import client_of, count_of, json_option, print_json, servers_option, typed_time
@@ -56,6 +56,12 @@ class SinceType(click.ParamType[Earliest | AtTime | AtId | None]):
     "--format", "kind", type=click.Choice(FORMATS), help="The kind of destination.  [default: parquet, or by --to]"
 )
 @click.option("--record", metavar="URI", help="The directory that keeps the record of loads into a topic.")
+@click.option(
+    "--to-config",
+    type=CONFIG_FILE,
+    metavar="FILE",
+    help="Properties of a Kafka client for TLS and the login of the cluster of --to, for loads into a topic.",
+)
 @click.option(
     "--since",
     type=SinceType(),
@@ -181,6 +187,7 @@ def _job(
     to: str,
     kind: str | None,
     record: str | None,
+    to_config: Path | None,
     decode: str | None,
     schemas: tuple[str, ...],
     max_rejected: int | None,
@@ -234,7 +241,8 @@ def _job(
         start_over,
         max_rejected,
     )
-    destination = Destination(to, kind, record)
+    security = () if to_config is None else tuple(read_properties(to_config).items())
+    destination = Destination(to, kind, record, security)
     settings = ReadSettings(
         compacted=compacted or None,
         skip_poison=on_poison == "skip",

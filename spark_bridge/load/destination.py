@@ -8,7 +8,7 @@
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -30,12 +30,14 @@ _SCHEMES = {"iceberg": ICEBERG, "kafka": TOPIC}
 class Destination:
     """Where loads go. `record` is the directory of the record of loads into a topic, else None.
 
-    Raise LoadError if place, format and record do not fit together.
+    `security` has the properties of a Kafka client for the cluster of that topic. Raise LoadError if place, format,
+    record and security do not fit together.
     """
 
     to: str
     format: str
     record: str | None = None
+    security: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         by_scheme = _SCHEMES.get(urlsplit(self.to).scheme)
@@ -47,6 +49,9 @@ class Destination:
                 if self.format == TOPIC
                 else f"--record is for loads into a topic; {self.format} keeps the record of loads beside the data"
             )
+
+        if self.security and self.format != TOPIC:
+            raise LoadError(f"--to-config is for loads into a topic; {self.format} has no brokers")
 
     def __str__(self) -> str:
         """Return the place for people, without a name and password in it."""
@@ -120,7 +125,7 @@ class Destination:
         if options.columns != COLUMNS:
             raise LoadError("messages go to a topic as they are: --columns and --headers are for files and tables")
         assert self.record is not None, "checked when it was made"
-        return TopicSink(Storage.at(self.record), options.topic, _new_attempt, parts.netloc, target)
+        return TopicSink(Storage.at(self.record), options.topic, _new_attempt, parts.netloc, target, self.security)
 
 
 def format_of(to: str, given: str | None) -> str:

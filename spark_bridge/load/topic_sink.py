@@ -31,6 +31,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from broker.client.security.client_security import ClientSecurity
+from broker.client.security.librdkafka_settings import librdkafka_security
+from idgen.settings import InvalidSetting
 from spark_bridge.arrow_reader import range_batches
 from spark_bridge.load.load import Load, LoadError, describe
 from spark_bridge.load.parquet_sink import ParquetSink
@@ -83,15 +86,28 @@ class _Stretch:
 class TopicSink(ParquetSink):
     """A Sink. `storage` keeps the record of loads, and `servers` and `target` name the topic.
 
-    Raise LoadError if there is no such topic, or too few partitions when a load is saved.
+    `security` has the properties of a Kafka client for its cluster. Raise LoadError if they cannot be used, if there is
+    no such topic, or if it has too few partitions when a load is saved.
     """
 
     def __init__(
-        self, storage: Storage, topic: str, new_attempt: Callable[[], str], servers: str, target: str
+        self,
+        storage: Storage,
+        topic: str,
+        new_attempt: Callable[[], str],
+        servers: str,
+        target: str,
+        security: tuple[tuple[str, str], ...] = (),
     ) -> None:
         super().__init__(storage, topic, new_attempt)
         self._servers = servers
         self._target = target
+        self._settings = ReadSettings(security=security)
+        try:
+            login = librdkafka_security(ClientSecurity.of(dict(security)))
+        except InvalidSetting as error:
+            raise LoadError(f"{self.location}: {error}") from None
+        self._client = {"bootstrap.servers": servers} | login
 
     @property
     def location(self) -> str:
@@ -99,6 +115,8 @@ class TopicSink(ParquetSink):
 
     def newest(self) -> StoredLoad | None:
         stored = super().newest()
+        if stored is None:
+            self._target_now()  # it says why a broker is not reached, or refuses the login; librdkafka only waits
         if stored is None and self._positions():
             stored = super().newest()  # another driver may have begun after the first look
             if stored is None:
@@ -212,10 +230,12 @@ class TopicSink(ParquetSink):
         rows = 0
         servers = addresses(self._servers)
         try:
-            with Cluster.connect(servers) as cluster:
+            with Cluster.connect(servers, self._settings) as cluster:
                 compacted = cluster.compacted([self._target])
                 ends = cluster.latest(self._target, committed=True)
-            settings = ReadSettings(read_committed=True, compacted_topics=compacted, fail_on_data_loss=False)
+            settings = replace(
+                self._settings, read_committed=True, compacted_topics=compacted, fail_on_data_loss=False
+            )
             for partition, end in sorted(ends.items()):
                 own = [one for one in stretches if one.partition == partition]  # they follow each other
                 within = OffsetRange(self._target, partition, min(now.starts[partition], end), end)
@@ -253,7 +273,7 @@ class TopicSink(ParquetSink):
     def _target_now(self) -> "_TopicNow | None":
         """Return the target's identity and offsets, None if there is no such topic."""
         try:
-            with Cluster.connect(addresses(self._servers)) as cluster:
+            with Cluster.connect(addresses(self._servers), self._settings) as cluster:
                 described = cluster.describe([self._target])
                 starts, ends = cluster.earliest(self._target), cluster.latest(self._target)
         except NoSuchTopic:
@@ -290,13 +310,13 @@ class TopicSink(ParquetSink):
                 consumer.close()
 
     def _consumer(self) -> Consumer:
-        return Consumer({"bootstrap.servers": self._servers, "group.id": self._group, "enable.auto.commit": False})
+        return Consumer(self._client | {"group.id": self._group, "enable.auto.commit": False})
 
     def _send(self, load: Load, receipt: Receipt) -> None:
         consumer = self._consumer()
         producer = Producer(
-            {
-                "bootstrap.servers": self._servers,
+            self._client
+            | {
                 "transactional.id": f"{self._group}-{self._target}",
                 "transaction.timeout.ms": _TRANSACTION_MS,
                 "compression.type": "zstd",

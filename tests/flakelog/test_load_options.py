@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from flakelog.cli import main
+from spark_bridge.load.destination import Destination
 
 SCHEMA = {"type": "record", "name": "Order", "fields": [{"name": "order", "type": "long"}]}
 
@@ -40,3 +41,24 @@ def test_a_limit_of_rejected_messages_needs_decode(tmp_path):
     done = CliRunner().invoke(main, ["load", "orders", "--to", f"{tmp_path}/t", "--max-rejected", "1"])
     assert done.exit_code == 2
     assert "--max-rejected counts values that do not decode; give --decode json or avro with it" in done.output
+
+
+@pytest.mark.parametrize(
+    "properties, place, reason",
+    [
+        ("security.protocol=SSL", "files", "--to-config is for loads into a topic; parquet has no brokers"),
+        ("sasl.pasword=very-secret", "kafka://127.0.0.1:1/t", "is no setting of a client's security"),
+        ("sasl.password=${env:NO_SUCH_VARIABLE}", "kafka://127.0.0.1:1/t", "the environment has no NO_SUCH_VARIABLE"),
+    ],
+)
+def test_properties_of_the_targets_cluster_that_cannot_work_are_refused_by_name(tmp_path, properties, place, reason):
+    (tmp_path / "to.properties").write_text(properties)
+    record = ["--record", f"{tmp_path}/record"] if place.startswith("kafka:") else []
+    target = ["--to", place if record else f"{tmp_path}/{place}", "--to-config", f"{tmp_path}/to.properties"]
+    done = CliRunner().invoke(main, ["load", "orders", *target, *record])
+    assert done.exit_code != 0 and reason in " ".join(done.output.split()) and "very-secret" not in done.output
+
+
+def test_no_text_of_a_destination_shows_the_properties_of_its_cluster():
+    destination = Destination("kafka://127.0.0.1:1/t", "topic", "record", (("sasl.password", "very-secret"),))
+    assert "very-secret" not in f"{destination} {destination!r}"
