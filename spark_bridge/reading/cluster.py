@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from broker.client.api_versions import DESCRIBE_CONFIGS
 from broker.client.core import EARLIEST, LATEST, ClientCore, Partition, Steps, batched
-from broker.client.errors import BrokerError, ClientError, Unsupported
+from broker.client.errors import BrokerError, ClientError, NotAuthenticated, Unsupported
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from spark_bridge.reading.id_clock import IdClock
@@ -203,7 +203,7 @@ class Snapshot:
 
 def is_final(error: ClientError) -> bool:
     """Return True if a retry does not change the error."""
-    return isinstance(error, Unsupported) or isinstance(error, BrokerError) and not error.retriable
+    return isinstance(error, (Unsupported, NotAuthenticated)) or isinstance(error, BrokerError) and not error.retriable
 
 
 def _id_clock(core: ClientCore) -> Steps[IdClock]:

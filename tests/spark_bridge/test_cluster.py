@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.client.errors import NotAuthenticated
 from broker.wire.errors import ErrorCode
 from spark_bridge.reading import cluster as asking
 from spark_bridge.reading.cluster import Description, NoSuchTopic, Patience, Topic, Unreachable
@@ -162,5 +163,13 @@ def test_after_some_attempts_it_gives_up_and_says_why():
 def test_a_refusal_is_raised_immediately():
     cluster = Cluster(90, faults=[ErrorCode.TOPIC_AUTHORIZATION_FAILED])
     with pytest.raises(BrokerRefused, match="t-0: TOPIC_AUTHORIZATION_FAILED"):
+        ask(cluster).latest("t")
+    assert cluster.paused == []
+
+
+def test_a_wrong_password_is_not_tried_again():
+    """Reads and loads tried it for ten seconds, which may lock the user out."""
+    cluster = Cluster(90, faults=[NotAuthenticated("leader:9093", "the login by PLAIN failed")])
+    with pytest.raises(BrokerRefused, match="leader:9093: the login by PLAIN failed"):
         ask(cluster).latest("t")
     assert cluster.paused == []
