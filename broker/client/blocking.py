@@ -223,7 +223,10 @@ class Client:
 
     def open_socket(self, address: Address, timeout_s: float) -> socket.socket:
         """Return a connected socket. Raise OSError."""
-        sock = socket.create_connection(address, timeout_s)
+        try:
+            sock = socket.create_connection(address, timeout_s)
+        except UnicodeError as error:
+            raise OSError(f"its name cannot be that of a host: {error}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 

@@ -388,7 +388,7 @@ def test_a_name_that_cannot_be_a_hosts_fails_each_call_in_each_client(login, hos
                     await client.topics()
 
     asyncio.run(ask())
-    ensure_running()
+    ensure_running(reactor)
     client = blockingCallFromThread(reactor, TwistedClient, servers, reactor, security=security)
     for _ in range(2):
         with pytest.raises(Unreachable):
