@@ -273,7 +273,7 @@ class AsyncClient:
         if security is not None and security.asks_login:
             try:
                 await made.log_in(self._timeout_s)
-            except BaseException:  # also a cancellation: nobody else knows of this connection
+            except BaseException:  # a cancellation too: no other call would close it
                 made.abort()
                 raise
         return made

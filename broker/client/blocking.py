@@ -215,7 +215,7 @@ class Client:
             lifetime_ms = carry_out(self.core.log_in(address), connection.ask)
         except (OSError, WireError):
             raise  # `_dropping` closes the connection, and says what its listener may have wanted
-        except BaseException:  # also a signal: nobody may go on where a login has not succeeded
+        except BaseException:  # a signal too: no call may use a connection without its login
             self._drop(address)
             raise
         renewal_ms = security.renewal_ms(lifetime_ms)

@@ -90,7 +90,7 @@ class ClientCore:
         self.controller_id = -1
         self._versions: dict[Address, dict[int, tuple[int, int]]] = {}
         self._login_versions: dict[Address, int] = {}
-        """Those of logins that succeeded: over a session that has ended, a broker answers nothing but a login."""
+        """The version of each broker's last login. Over a session that has ended, a broker answers only a login."""
         self._nodes = KnownNodes(bootstrap)
         self._leaders = Leaders()
         self._topic_ids: dict[str, UUID] = {}

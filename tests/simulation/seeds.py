@@ -11,8 +11,8 @@ from collections import Counter
 
 FIRST_SOAK_SEED = 1_000
 SOAK_SEEDS = os.environ.get("FLAKELOG_SEEDS", f"{FIRST_SOAK_SEED}-10999")
-ORDER = "PYTHONHASHSEED={} ".format(os.environ.get("PYTHONHASHSEED", "?"))
-"""The order of sets, which is part of a history; `make` fixes it. Without it each process has its own."""
+ORDER = "PYTHONHASHSEED={PYTHONHASHSEED} ".format(**os.environ) if "PYTHONHASHSEED" in os.environ else ""
+"""The order of sets, which is part of a history; `make` fixes it. Without the variable each process has its own."""
 FAULT_SEEDS = 2_000
 """The seeds that may be needed to notice a planted fault."""
 
