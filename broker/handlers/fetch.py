@@ -476,6 +476,10 @@ class _WaitingInSession(_Waiting):
     def _is_touched(self) -> bool:
         return any([self._may_be_enough(log) for log in self._followed.take_touched()])
 
+    def _expire(self, now: Now) -> FetchResponse | Steps[Answer]:
+        self._followed.wait_over()
+        return super()._expire(now)
+
 
 def _waiting(
     call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], results: Results

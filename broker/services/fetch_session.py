@@ -120,13 +120,6 @@ def is_at_end(partition: WantedPartition, generation: int) -> bool:
     )
 
 
-def has_other_offsets(partition: WantedPartition) -> bool:
-    """Return True if a log has another high watermark, or begins elsewhere, than its client was told last."""
-    log = partition.log
-    assert log is not None, "a partition at its log's end has a log"
-    return (log.high_watermark, log.log_start_offset) != (partition.high_watermark, partition.log_start_offset)
-
-
 class FetchSession:
     """A fetch session. `epoch` is that of the next request.
 

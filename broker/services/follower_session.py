@@ -9,6 +9,10 @@ of the follower, all have changed.
 A request that waits does so under one key of the purgatory, the session. A touch of a log touches the session at the
 end of the turn, so that one answer has the records of all requests that the leader has executed together.
 
+A high watermark alone is no reason for an answer, and its follower serves no client by it. So it goes along with the
+partition's next records, or with the answer of a request whose wait is over, or OFFSETS_WAIT_MS later. Kafka tells it in
+the next answer, which under load doubles the partitions of an answer.
+
 The partition that has waited longest is read first. A partition that gave records goes to the end.
 """
 
@@ -17,10 +21,13 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.replication.partition import Follower, Partition
-from broker.services.fetch_session import FetchSession, Owner, WantedPartition, has_other_offsets, is_at_end
+from broker.services.fetch_session import FetchSession, Owner, WantedPartition, is_at_end
 from broker.waiting.purgatory import Purgatory
-from broker.wire.fetch import FetchedPartition, FetchRequest, FetchResponse, PartitionKey
+from broker.wire.fetch import NO_OFFSET, FetchedPartition, FetchRequest, FetchResponse, PartitionKey
 
+OFFSETS_WAIT_MS = 500
+"""So long may a follower lack a high watermark while others of its partitions have records: as long as without records
+(the default of replica.fetch.wait.max.ms)."""
 _UNKNOWN = -1
 
 
@@ -51,6 +58,10 @@ class FollowerSession(FetchSession):
         """The leader's views of these partitions, with their logs."""
         self._resting: dict[PartitionLog, Follower] = {}
         self._touched: dict[PartitionLog, None] = {}
+        self._untold: dict[WantedPartition, int] = {}
+        """The partitions of which the high watermark alone is news, and when it is due, the earliest first."""
+        self._is_wait_over = False
+        """True if the present request has waited for records in vain, or does not wait: its answer tells all offsets."""
 
     @property
     def by_log(self) -> Mapping[PartitionLog, WantedPartition]:
@@ -60,6 +71,7 @@ class FollowerSession(FetchSession):
     # --- a fetch -------------------------------------------------------------------------------------------------
 
     def update(self, request: FetchRequest) -> None:
+        self._is_wait_over = request.max_wait_ms <= 0
         if request.replica_epoch != self.life:
             self.life = request.replica_epoch
             self._look_at_all()
@@ -78,14 +90,23 @@ class FollowerSession(FetchSession):
             if partition is not None:
                 self._unlisten(partition)
                 self._changed.pop(partition, None)
+                self._untold.pop(partition, None)
 
     def to_read(self, generation: int) -> list[WantedPartition]:
-        """Return the partitions to read: those that have changed."""
+        """Return the partitions to read: those that have changed, and those whose high watermark is due."""
         if generation != self._generation:
             self._generation = generation
             self._look_at_all()
         self._touched.clear()
+        for partition, due_ms in self._untold.items():
+            if due_ms > self.used_ms and not self._is_wait_over:
+                break
+            self._changed[partition] = None
         return list(self._changed)
+
+    def wait_over(self) -> None:
+        """Let the answer tell all high watermarks, because its request has waited for records in vain."""
+        self._is_wait_over = True
 
     def to_note(self, partitions: Iterable[WantedPartition]) -> list[WantedPartition]:
         """Return those of the partitions to read whose followers do not rest."""
@@ -106,11 +127,23 @@ class FollowerSession(FetchSession):
     def with_news(self, partitions: Sequence[WantedPartition], generation: int) -> list[WantedPartition]:
         news = []
         for partition in partitions:
-            if not is_at_end(partition, generation) or has_other_offsets(partition):
+            if not is_at_end(partition, generation) or self._tells_offsets(partition):
                 news.append(partition)
             elif self._rests(partition):
                 self._changed.pop(partition, None)
         return news
+
+    def _tells_offsets(self, wanted: WantedPartition) -> bool:
+        """Return True if the follower of a log, which has all its records, is told other offsets now."""
+        log = wanted.log
+        assert log is not None, "a partition at its log's end has a log"
+        if log.log_start_offset != wanted.log_start_offset or wanted.high_watermark == NO_OFFSET:
+            return True
+        if log.high_watermark == wanted.high_watermark:
+            self._untold.pop(wanted, None)
+            return False
+        due_ms = self._untold.setdefault(wanted, self.used_ms + OFFSETS_WAIT_MS)
+        return self._is_wait_over or due_ms <= self.used_ms
 
     def _rests(self, wanted: WantedPartition) -> bool:
         """Let the follower of a partition without news rest, if it may."""
@@ -127,6 +160,7 @@ class FollowerSession(FetchSession):
     def answer(self, epoch: int, results: list[tuple[WantedPartition, FetchedPartition]]) -> FetchResponse:
         response = super().answer(epoch, results)
         for partition, result in results:
+            self._untold.pop(partition, None)
             if result.size:
                 self._changed.pop(partition, None)
             if partition.key in self._partitions:

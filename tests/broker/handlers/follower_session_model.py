@@ -1,12 +1,14 @@
 """Two leaders with one random history: followers of the first fetch in sessions, those of the second name everything.
 
 The second leader follows Kafka's rule: each fetch notes and reads all partitions. After each step both must have
-answered the same, and must know the same of each follower.
+answered the same, and must know the same of each follower. The first may tell a high watermark that is no reason for an
+answer up to OFFSETS_WAIT_MS later, but not after a wait in vain.
 """
 
 from collections import Counter
 from random import Random
 
+from broker.services.follower_session import OFFSETS_WAIT_MS
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
 from tests.broker.engine_client import DELETE_RECORDS, FETCH
@@ -27,6 +29,9 @@ class FollowerOfBoth:
         self.life = self.clients[0].life
         self.template = self.clients[0].request(TOPIC, 0)
         self.waits, self.asked_life = False, self.life
+        self.asked_ms = self.wait_ms = 0
+        self.untold_ms = {}
+        """Since when the session leaves a high watermark untold, by partition."""
         self.begin()
 
     def begin(self):
@@ -34,7 +39,7 @@ class FollowerOfBoth:
         (asked,) = self.template.partitions
         self.asked = {index: asked._replace(partition=index) for index in range(PARTITIONS)}
         self.session = NO_SESSION_ID, INITIAL_EPOCH
-        self.known, self.told = {}, {}
+        self.known, self.told, self.untold_ms = {}, {}, {}
 
     def fetch(self, wait_ms):
         """Send both requests. The request of a session names what it does not know yet."""
@@ -46,6 +51,8 @@ class FollowerOfBoth:
         forgotten += [a.partition for a in named if a.current_leader_epoch != self._known_epoch(a.partition)]
         for index in forgotten:
             self.told.pop(index, None)
+            self.untold_ms.pop(index, None)
+        self.asked_ms, self.wait_ms = self.now_ms, wait_ms
         common = self.template._replace(max_wait_ms=wait_ms, replica_epoch=self.life)
         id, epoch = self.session
         in_session = common._replace(partitions=named, forgotten=gone, session_id=id, session_epoch=epoch)
@@ -54,6 +61,10 @@ class FollowerOfBoth:
         self.waits, self.asked_life = True, self.life
         for follower, request in zip(self.clients, (in_session, in_full)):
             follower.client.send(FETCH, 17, request)
+
+    @property
+    def now_ms(self):
+        return self.model.leaders[0].broker.now.ms
 
     def _known_epoch(self, index):
         known = self.known.get(index)
@@ -69,7 +80,10 @@ class FollowerOfBoth:
         assert not own.error_code and not other.error_code
         id, epoch = self.session
         own_indexes = {row.partition for row in own.partitions}
-        due = [row for row in other.partitions if row.partition in own_indexes or not self._may_miss(row)]
+        for index in own_indexes:
+            self.untold_ms.pop(index, None)
+        in_vain = not any(row.error_code or row.diverging or row.size for row in other.partitions)
+        due = [row for row in other.partitions if row.partition in own_indexes or not self._may_miss(row, in_vain)]
         news = [row for row in due if self._is_news(row) or epoch == INITIAL_EPOCH]
         own_rows, rows = ({row.partition: told(row) for row in answer} for answer in (own.partitions, news))
         assert own_rows == rows, f"follower {self.id} was told {own_rows} instead of {rows}"
@@ -79,12 +93,23 @@ class FollowerOfBoth:
             self.model.counts["news"] += 1
             self._go_on(row)
 
-    def _may_miss(self, row):
+    def _may_miss(self, row, in_vain):
         """Return True for an error that a session need not tell: that the life is over in which the follower asked.
 
-        Such a fetch counts for nothing (rule E3). It is told so once the partition has something else to tell.
+        Such a fetch counts for nothing (rule E3). It is told so once the partition has something else to tell. Return
+        True also for a high watermark that is not due yet.
         """
-        return row.error_code == ErrorCode.STALE_BROKER_EPOCH and self.asked_life < self.life
+        if row.error_code == ErrorCode.STALE_BROKER_EPOCH:
+            return self.asked_life < self.life
+        high_watermark, log_start_offset = self.told.get(row.partition, (-1, -1))
+        if row.error_code or row.diverging is not None or row.size or log_start_offset != row.log_start_offset:
+            return False
+        if high_watermark in (-1, row.high_watermark):
+            return False
+        since_ms = self.untold_ms.setdefault(row.partition, self.now_ms)
+        may_miss = not in_vain and self.wait_ms > 0 and self.asked_ms < since_ms + OFFSETS_WAIT_MS
+        self.model.counts["untold"] += may_miss
+        return may_miss
 
     def _is_news(self, row):
         known = self.told.get(row.partition) == (row.high_watermark, row.log_start_offset)

@@ -86,7 +86,7 @@ def test_records_come_again_until_the_follower_asks_past_them(leader, follower):
     assert [list(follower.fetch({3: 1})), list(follower.fetch())] == [[], []]
 
 
-def test_a_request_that_waits_brings_the_high_watermark_with_its_answer(leader, follower):
+def test_a_high_watermark_alone_is_told_half_a_second_later_while_other_partitions_have_records(leader, follower):
     client = leader.client()
     client.produce("flights", b"a", partition=3)
     follower.fetch()
@@ -94,9 +94,28 @@ def test_a_request_that_waits_brings_the_high_watermark_with_its_answer(leader, 
     leader.follower(3).fetch("flights", 1, partition=3)
     assert follower.answer() is None, "a high watermark alone ends no wait"
     client.produce("flights", b"b", partition=1)
+    assert list(follower.answer()) == [1]
+    leader.later(499)
+    client.produce("flights", b"c", partition=1)
+    follower.send({1: 1})
+    assert list(follower.answer()) == [1]
+    leader.later(1)
+    follower.send()
     answer = follower.answer()
     assert (answer[3].high_watermark, answer[1].size > 0) == (1, True)
-    assert follower.fetch({1: 1}) == {}
+    assert follower.fetch({1: 2}) == {}
+
+
+def test_a_high_watermark_goes_along_with_the_next_records_of_its_partition(leader, follower):
+    client = leader.client()
+    client.produce("flights", b"a", partition=3)
+    follower.fetch()
+    follower.send({3: 1})
+    leader.follower(3).fetch("flights", 1, partition=3)
+    client.produce("flights", b"b", partition=3)
+    assert follower.answer()[3].high_watermark == 1
+    leader.later(500)
+    assert follower.fetch({3: 2}) == {}
 
 
 def test_a_high_watermark_is_told_again_in_another_epoch(leader, follower):
