@@ -115,7 +115,7 @@ class Channel(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            answers = self._core.receive(self._into[:nbytes])
+            answers = self._core.receive(self._into[:nbytes], is_reused=self._into is self._buffer)
         except WireError as error:
             self._fail(str(error))
             self.abort()

@@ -78,17 +78,20 @@ class ClientConnection:
         """Return a buffer to receive the next bytes into without a copy, or None to use any buffer."""
         return self._decoder.wanted()
 
-    def receive(self, data: memoryview) -> list[Answer]:
-        """Feed received bytes; return the answers that are complete, with copied bodies.
+    def receive(self, data: memoryview, *, is_reused: bool) -> list[Answer]:
+        """Feed received bytes; return the answers that are complete.
 
-        Raise WireError for bytes that are no expected answer.
+        If the memory of `data` `is_reused` by the caller, bodies that lie in it are copied. Raise WireError for bytes
+        that are no expected answer.
         """
         decoder = self._decoder
         decoder.feed(data)
         answers = []
         while decoder.has_frame() and (frame := self._next_frame(data)) is not None:
             answer = self.take(frame)
-            answers.append(answer._replace(body=memoryview(bytes(answer.body))))
+            if is_reused and answer.body.obj is data.obj:
+                answer = answer._replace(body=memoryview(bytes(answer.body)))
+            answers.append(answer)
         return answers
 
     def _next_frame(self, data: memoryview) -> memoryview | None:

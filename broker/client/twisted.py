@@ -85,7 +85,7 @@ class _Channel(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         try:
-            answers = self._core.receive(memoryview(bytearray(data)))
+            answers = self._core.receive(memoryview(data), is_reused=False)
         except WireError as error:
             self._fail(str(error))
             self.transport.abortConnection()

@@ -14,6 +14,7 @@ from typing import Protocol as Port
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.tcp import Connection as TcpConnection
 from twisted.python.failure import Failure
 
 from broker.client.connection import ClientConnection
@@ -27,6 +28,7 @@ from broker.wire.errors import WireError
 
 LOGIN_SECONDS = 10.0  # for the login over a new connection, as for the connection before
 ANSWER_SECONDS = 30.0  # as `request.timeout.ms` between Kafka's brokers
+FEW_BYTES, MANY_BYTES = 64 * 1024, 256 * 1024  # room for one read, the latter in the middle of an answer
 
 
 class Calls(Port):
@@ -92,10 +94,14 @@ class PeerConnection(Protocol):
         self._late: Any = None
         """The timer of the first login, while it is under way."""
         self._has_reached = False
+        self._plain: TcpConnection | None = None
+        """The transport, if no TLS lies between."""
 
     def connectionMade(self) -> None:
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
+        if isinstance(self.transport, TcpConnection):
+            self._plain = self.transport
 
     # --- logins --------------------------------------------------------------------------------------------------
 
@@ -168,6 +174,9 @@ class PeerConnection(Protocol):
         _, data = self._frames.request(exchange)
         self._under_way.append(_Request(call, self._reactor.seconds()))
         self.transport.write(data)
+        if self._plain is not None:
+            # An error comes again when the reactor writes what is left.
+            self._plain.doWrite()  # type: ignore[no-untyped-call]
         self._watch()
 
     def _watch(self) -> None:
@@ -185,7 +194,7 @@ class PeerConnection(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         try:
-            answers = self._frames.receive(memoryview(bytearray(data)))
+            answers = self._frames.receive(memoryview(data), is_reused=False)
             responses: list[Any] = [
                 answer.body if isinstance(request.call, Deferred) else response_to_call(request.call, answer.body)
                 for request, answer in zip(self._under_way, answers, strict=False)
@@ -193,6 +202,8 @@ class PeerConnection(Protocol):
         except WireError as error:
             self._abort(str(error))
             return
+        if self._plain is not None:
+            self._plain.bufferSize = FEW_BYTES if self._frames.wanted() is None else MANY_BYTES
         for response in responses:
             call = self._under_way.popleft().call
             if isinstance(call, Deferred):

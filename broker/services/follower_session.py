@@ -10,8 +10,8 @@ A request that waits does so under one key of the purgatory, the session. A touc
 end of the turn, so that one answer has the records of all requests that the leader has executed together.
 
 A high watermark alone is no reason for an answer, and its follower serves no client by it. So it goes along with the
-partition's next records, or with the answer of a request whose wait is over, or OFFSETS_WAIT_MS later. Kafka tells it in
-the next answer, which under load doubles the partitions of an answer.
+partition's next records, or with the answer of a request whose wait is over, or OFFSETS_WAIT_MS later. Kafka tells it
+in the next answer, which under load doubles the partitions of an answer.
 
 The partition that has waited longest is read first. A partition that gave records goes to the end.
 """
@@ -61,7 +61,8 @@ class FollowerSession(FetchSession):
         self._untold: dict[WantedPartition, int] = {}
         """The partitions of which the high watermark alone is news, and when it is due, the earliest first."""
         self._is_wait_over = False
-        """True if the present request has waited for records in vain, or does not wait: its answer tells all offsets."""
+        """True if the answer tells all offsets, because the request has waited for records in vain, or does not wait.
+        """
 
     @property
     def by_log(self) -> Mapping[PartitionLog, WantedPartition]:
@@ -139,11 +140,16 @@ class FollowerSession(FetchSession):
         assert log is not None, "a partition at its log's end has a log"
         if log.log_start_offset != wanted.log_start_offset or wanted.high_watermark == NO_OFFSET:
             return True
+        self._note_high_watermark(wanted, log)
+        due_ms = self._untold.get(wanted)
+        return due_ms is not None and (self._is_wait_over or due_ms <= self.used_ms)
+
+    def _note_high_watermark(self, wanted: WantedPartition, log: PartitionLog) -> None:
+        """Note whether the follower is to be told another high watermark."""
         if log.high_watermark == wanted.high_watermark:
             self._untold.pop(wanted, None)
-            return False
-        due_ms = self._untold.setdefault(wanted, self.used_ms + OFFSETS_WAIT_MS)
-        return self._is_wait_over or due_ms <= self.used_ms
+        else:
+            self._untold.setdefault(wanted, self.used_ms + OFFSETS_WAIT_MS)
 
     def _rests(self, wanted: WantedPartition) -> bool:
         """Let the follower of a partition without news rest, if it may."""
@@ -170,14 +176,16 @@ class FollowerSession(FetchSession):
     # --- changes -------------------------------------------------------------------------------------------------
 
     def touched(self, key: Hashable, now: Now) -> None:
-        """Take back the partition of a log that has changed, and try to answer the request that waits."""
+        """Take back the partition of a log that has records for the follower, and try to answer the request that waits.
+        """
         assert isinstance(key, PartitionLog)
         partition = self._by_log.get(key)
         if partition is None:
             return
-        self._changed[partition] = None
         if is_at_end(partition, self._generation) and partition.log_start_offset == key.log_start_offset:
-            return  # such as another high watermark, which leaves a follower at the end
+            self._note_high_watermark(partition, key)
+            return
+        self._changed[partition] = None
         follower = self._resting.get(key)
         if follower is not None:
             follower.wake(key)

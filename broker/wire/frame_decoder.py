@@ -126,7 +126,7 @@ class FrameDecoder:
         return data[LENGTH_BYTES:]
 
     def feed(self, data: memoryview) -> bool:
-        """Take writable bytes of the stream, valid until the next `pause`.
+        """Take bytes of the stream, valid until the next `pause`.
 
         Return False if they only made an incomplete frame longer, so that there is nothing to execute.
         """

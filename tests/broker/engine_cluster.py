@@ -168,7 +168,7 @@ class Link:
             return [(call, None) for call in calls]
         data, self.client.received[:] = bytearray(self.client.received), b""
         answered = []
-        for answer in self.frames.receive(memoryview(data)) if data else ():
+        for answer in self.frames.receive(memoryview(data), is_reused=False) if data else ():
             call = self.calls.popleft()
             answered.append((call, response_to_call(call, answer.body)))
         return answered

@@ -133,7 +133,7 @@ class Link(Connection):
     def _received(self, data):
         if not self.is_open:
             return
-        for answer in self._frames.receive(memoryview(data)):
+        for answer in self._frames.receive(memoryview(data), is_reused=False):
             call = self._calls.popleft()
             self.sender.called(call, response_to_call(call, answer.body))
             if link_of(call) is not LinkKind.FETCHES:

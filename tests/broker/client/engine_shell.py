@@ -60,7 +60,7 @@ class EngineShell:
             raise Unreachable(address, fault)
         connection, client = ClientConnection(), self.broker.connect()
         client.feed(connection.request(exchange)[1])
-        answers = connection.receive(memoryview(bytes(client.received)))
+        answers = connection.receive(memoryview(bytes(client.received)), is_reused=False)
         if fault == LOST_ANSWER or not answers:
             self.core.forget(exchange.address)
             raise Unreachable(address, fault or "no answer")

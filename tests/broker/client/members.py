@@ -129,7 +129,7 @@ class Program:
         elif self.is_reachable and self.client.received:
             data = bytes(self.client.received)
             self.client.received.clear()
-            for answer in self._connection.receive(memoryview(data)):
+            for answer in self._connection.receive(memoryview(data), is_reused=False):
                 self._advance(answer.body)
 
     def carry_out(self, steps):
@@ -138,7 +138,7 @@ class Program:
 
         def ask(exchange):
             client.feed(connection.request(exchange)[1])
-            (answer,) = connection.receive(memoryview(bytes(client.received)))
+            (answer,) = connection.receive(memoryview(bytes(client.received)), is_reused=False)
             client.received.clear()
             return answer.body
 

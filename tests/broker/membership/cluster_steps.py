@@ -35,7 +35,7 @@ def order(cluster, broker_id, request):
     _, data = frames.request(exchange_of(Address("localhost", 1), request))
     client.feed(data)
     cluster.settle()
-    (answer,) = frames.receive(memoryview(client.received))
+    (answer,) = frames.receive(memoryview(client.received), is_reused=True)
     return response_to(request, answer.body)
 
 

@@ -68,7 +68,7 @@ def ask(client, call):
     client.feed(data)
     if client.closed:
         return None
-    (answer,) = frames.receive(memoryview(bytearray(client.received)))
+    (answer,) = frames.receive(memoryview(client.received), is_reused=False)
     return response_to_call(call, answer.body)
 
 
