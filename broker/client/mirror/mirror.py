@@ -90,6 +90,8 @@ class Mirror:
         self._edit = record_edit(
             str(source_id), str(target_id), source_id=self.settings.source_id, two_way=self.settings.two_way
         )
+        progress_group = copy_group(self.settings.name, str(source_id))
+        self._names.add(self.settings.source.servers, progress_group)
         self._engine = self._new_engine(subscribed)
         self._partitions = OwnedPartitions(
             self.settings,
@@ -97,7 +99,7 @@ class Mirror:
             self._target,
             self._engine,
             self._outlet,
-            copy_group(self.settings.name, str(source_id)),
+            progress_group,
             self._names,
             self._waits,
         )

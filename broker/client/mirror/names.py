@@ -71,18 +71,33 @@ def check_sources(clusters: Mapping[str, str]) -> None:
 class TargetNames:
     """The names of the target's topics, each with the source that it is copied from. All mirrors of a process share it.
 
-    A source that was first keeps a name.
+    A source that was first keeps a name. Which was the first among several processes is told by the progress that each
+    source has at the target, in a group of its own.
     """
 
     def __init__(self) -> None:
         self._sources: dict[str, str] = {}
+        self._groups: dict[str, str] = {}
+
+    def add(self, source: str, group: str) -> None:
+        """Add a source, and the group that keeps its progress at the target."""
+        self._groups[source] = group
+
+    def others(self, source: str) -> dict[str, str]:
+        """Return the other sources, with the groups that keep their progress at the target."""
+        return {other: group for other, group in self._groups.items() if other != source}
 
     def claim(self, source: str, targets: Iterable[str]) -> None:
         """Take names for a source. Raise MirrorRefused at the first one that another source has."""
         for target in targets:
             other = self._sources.setdefault(target, source)
             if other != source:
-                raise MirrorRefused(
-                    f"the sources {other} and {source} both have a topic for {target} at the target; "
-                    "give each source a --prefix of its own"
-                )
+                raise MirrorRefused(both_have(other, source, target))
+
+
+def both_have(other: str, source: str, target: str) -> str:
+    """Return why a topic of `source` is not copied to the topic `target`, which is a copy from another source."""
+    return (
+        f"the sources {other} and {source} both have a topic for {target} at the target; "
+        "give each source a --prefix of its own"
+    )

@@ -15,11 +15,12 @@ from broker.client.asyncio import AsyncClient
 from broker.client.consumer_engine import ASSIGNED, REVOKED, ConsumerEngine, Rebalance
 from broker.client.core import TopicInfo
 from broker.client.errors import ClientError, MustAbort, ProducerFenced
+from broker.client.group_admin import committed_offsets
 from broker.client.group_requests import CommittedOffset
 from broker.client.leaders import Partition
 from broker.client.mirror.checkpoints import Checkpoints
 from broker.client.mirror.figures import PartitionLag, TopicCounts
-from broker.client.mirror.names import MirrorRefused, TargetNames
+from broker.client.mirror.names import MirrorRefused, TargetNames, both_have
 from broker.client.mirror.offset_pairs import OffsetPairs
 from broker.client.mirror.outlet import Outlet
 from broker.client.mirror.progress import PartitionProgress
@@ -70,6 +71,7 @@ class OwnedPartitions:
         self.is_paused = False
         self._settings = settings
         self._source = source
+        self._target = target
         self._engine = engine
         self._outlet = outlet
         self._names = names
@@ -80,6 +82,7 @@ class OwnedPartitions:
         self._progress: dict[Partition, PartitionProgress] = {}
         self._copies: dict[Partition, TransactionalCopy] = {}  # with exactly_once
         self._retry_at: dict[Partition, float] = {}  # partitions to take over again, and when
+        self._unshared: set[str] = set()  # topics whose first progress is not at the target, where others would see it
         self._earlier: dict[str, TopicCounts] = {}  # of partitions that were handed over, and failed transactions
 
     # --- what the copy asks
@@ -224,6 +227,9 @@ class OwnedPartitions:
         if self._settings.exactly_once:
             await self._fence(wanted)
         copied = await repeat(lambda: self._checkpoints.read(map(target_of, wanted)))
+        new = {key[0] for key in wanted if target_of(key) not in copied}
+        self._unshared |= new
+        await repeat(lambda: self._yield_to_others(new))
         firsts: dict[Partition, CommittedOffset] = {}
         for key in wanted:
             first = await self._begin(key, ids[key[0]], stored.get(key, NONE), copied.get(target_of(key), NONE))
@@ -231,6 +237,32 @@ class OwnedPartitions:
                 firsts[target_of(key)] = first
         if firsts:
             await repeat(lambda: self._checkpoints.write(firsts))
+        if not self._settings.exactly_once:
+            await repeat(self._share)
+
+    async def _share(self) -> None:
+        """Stop the topics that another source has begun to copy in the same moment. Raise ClientError.
+
+        Each side writes its progress first and then looks for that of the others, so that one of two sees the other.
+        With transactions the first one writes the progress.
+        """
+        shared = {topic for topic, _ in self._progress} & self._unshared
+        if self._settings.exactly_once:
+            shared = {key[0] for key, progress in self._progress.items() if progress.copied_records} & shared
+        await self._yield_to_others(shared)
+        self._unshared -= shared
+
+    async def _yield_to_others(self, topics: Iterable[str]) -> None:
+        """Stop those of these topics whose target is the copy of another source, perhaps by another process.
+
+        Raise ClientError.
+        """
+        targets = {self._settings.prefix + topic: topic for topic in topics}
+        own = self._settings.source.servers
+        for other, group in self._names.others(own).items() if targets else ():
+            stored = await self._target.run(committed_offsets(self._target.core, group))
+            for target in sorted(targets.keys() & {topic for topic, _ in stored}):
+                self.stop_topic(targets[target], both_have(other, own, target))
 
     def _take_over_later(self, key: Partition) -> None:
         """Hold the records of a partition back until `retry` takes it over."""
@@ -337,6 +369,7 @@ class OwnedPartitions:
 
     async def _refresh(self) -> None:
         """Let the target's topics grow with the source's, and find those that were made again. Raise ClientError."""
+        await self._share()
         names = {topic for topic, _ in self._progress} - self.stopped.keys()
         ids = {topic.name: topic.id for topic in await self._follow(names)} if names else {}
         if self._settings.skip_lost:  # a topic that was made again is copied from its beginning

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.client.group_admin import committed_offsets
 from broker.client.mirror.names import TargetNames, copy_group
 from broker.client.transaction import TransactionalProducer
 from flakelog.testing import Broker
@@ -94,3 +95,26 @@ def test_a_topic_that_appears_in_a_second_source_is_not_mixed_with_the_first_one
         reason = until(lambda: second.figures().stopped.get(topic), "the stop")
         assert "both have a topic for" in reason and "--prefix" in reason and not first.figures().stopped
     assert end_of(target_client, f"all.{topic}") == 20
+
+
+@pytest.mark.parametrize("exactly_once", (False, True), ids=("at-least-once", "exactly-once"))
+def test_a_second_source_is_not_mixed_with_the_copy_of_another_process(
+    source, target, source_client, target_client, mirror_of, topic, exactly_once
+):
+    """Two processes share the work: one owns the topic of the first source, the other that of the second."""
+    source_client.create_topic(topic, 1)
+    source_client.topics()
+    send(source.bootstrap_servers, topic, range(20))
+    first = mirror_of(topic, names=TargetNames(), prefix="all.", exactly_once=exactly_once)
+    names = TargetNames()
+    second = mirror_of(topic, names=names, prefix="all.", source=target, exactly_once=exactly_once)
+    with first, second:
+        has_all(target_client, f"all.{topic}", 20)
+        group = copy_group(topic, source_client.core.cluster_id)
+        until(lambda: target_client.run(committed_offsets(target_client.core, group)), "the progress of the first")
+        names.add(source.bootstrap_servers, group)  # as the second process does for each of its sources
+        target_client.create_topic(topic, 1)
+        send(target.bootstrap_servers, topic, range(20, 40))
+        reason = until(lambda: second.figures().stopped.get(topic), "the stop")
+        assert "both have a topic for" in reason and "--prefix" in reason and not first.figures().stopped
+    assert [int(record.value) for record in target_client.fetch(f"all.{topic}", 0, 0)[0]] == [*range(20)]
