@@ -86,6 +86,7 @@ def start_kafka(
 
     Returns the time.perf_counter() of the start, after the data was formatted, and the process. The file
     `directory`/address has the broker's address. `settings` are added to those of the benchmarks, and replace them.
+    They may name the ports `{broker}` and `{controller}`.
     """
     tool, server = kafka_command(*SHORT_LIVED), kafka_command(*JVM_OPTIONS)
     broker, controller = FreePort(), FreePort()
@@ -94,7 +95,7 @@ def start_kafka(
     properties = directory / "server.properties"
     ports = {"broker": broker.number, "controller": controller.number}
     lines = [f"{name}={value}\n" for name, value in settings.items()]  # of two lines for a name the last counts
-    properties.write_text(_PROPERTIES.format(**ports, data=directory / "data") + "".join(lines))
+    properties.write_text((_PROPERTIES + "".join(lines)).format(**ports, data=directory / "data"))
     storage = [*tool, "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(properties)]
     subprocess.run(storage, check=True, capture_output=True, timeout=START_SECONDS)
     log = (directory / "log").open("w")
@@ -135,8 +136,13 @@ def why_not() -> str | None:
 
 @functools.cache
 def _running() -> Peer:
+    return run_kafka()
+
+
+def run_kafka(settings: Mapping[str, str] = MappingProxyType({})) -> Peer:
+    """Run a broker to the end of this process. `settings` are those of `start_kafka`. Raises Unavailable."""
     directory = Path(mkdtemp(prefix="flakelog-bench-kafka-"))
-    _, process = start_kafka(directory)
+    _, process = start_kafka(directory, settings)
 
     def stop() -> None:
         process.kill()

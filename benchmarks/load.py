@@ -44,10 +44,14 @@ class Played(NamedTuple):
         }
 
 
-def play(peer: Peer, directory: Path, plan: Plan, flood: Plan | None = None, **options: int | str) -> Played:
+def play(
+    peer: Peer, directory: Path, plan: Plan, flood: Plan | None = None, login: Plan | None = None, **options: int | str
+) -> Played:
     """Play a plan once. The files go to `directory`. RuntimeError where the broker answers with an error."""
-    files = {"plan": plan} if flood is None else {"plan": plan, "flood": flood}
+    files = {"plan": plan, "flood": flood, "login": login}
     for name, one_plan in files.items():
+        if one_plan is None:
+            continue
         (directory / name).write_bytes(one_plan.encode())
         options[name] = str(directory / name)
     options |= {"pid": ",".join(map(str, peer.pids)), "answer": str(directory / "answer")}

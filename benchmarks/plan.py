@@ -20,6 +20,8 @@ from broker.wire.produce import PartitionResult, ProduceRequest
 
 PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION, METADATA_VERSION = 9, 12, 7, 12
 METADATA = 3
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+SASL_HANDSHAKE_VERSION, SASL_AUTHENTICATE_VERSION = 1, 2
 VALUE_BYTES = 100
 VALUE_BYTES_MIN, VALUE_BYTES_MAX = 20, 400  # of records whose sizes vary
 SIZES = 8  # of the records that a plan has for each partition, where sizes vary
@@ -78,8 +80,8 @@ class Plan(NamedTuple):
         return head + b"".join(request.encode() for request in self.requests)
 
 
-def _frame(api_key: int, version: int, body: bytes) -> bytes:
-    message = request_header(api_key, version, 0, "bench", True) + body
+def _frame(api_key: int, version: int, body: bytes, *, flexible: bool = True) -> bytes:
+    message = request_header(api_key, version, 0, "bench", flexible) + body
     return struct.pack(">i", len(message)) + message
 
 
@@ -141,6 +143,18 @@ def metadata_request(topic: str) -> Planned:
     return Planned(_frame(METADATA, METADATA_VERSION, cold.encode(METADATA, METADATA_VERSION, "request", fields)))
 
 
+def plain_login(user: str, password: str) -> list[Planned]:
+    """Build the two requests of a login by PLAIN (RFC 4616)."""
+    handshake = cold.encode(SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, "request", {"mechanism": "PLAIN"})
+    token = {"auth_bytes": f"\0{user}\0{password}".encode()}
+    authenticate = cold.encode(SASL_AUTHENTICATE, SASL_AUTHENTICATE_VERSION, "request", token)
+    first = _frame(SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, handshake, flexible=False)
+    return [
+        Planned(first, (), (ANSWER_HEAD_BYTES - 1,)),  # its answer has no tags in the head
+        Planned(_frame(SASL_AUTHENTICATE, SASL_AUTHENTICATE_VERSION, authenticate), (), (ANSWER_HEAD_BYTES,)),
+    ]
+
+
 # --- plans ---------------------------------------------------------------------------------------------------------
 
 
@@ -187,3 +201,9 @@ def produce_then_fetch(topic: str, partitions: int) -> Plan:
 def questions(topic: str, _: int) -> Plan:
     """Plan a ListOffsets and a Metadata request."""
     return Plan([list_offsets_request(topic), metadata_request(topic)])
+
+
+def logins(users: Mapping[str, str]) -> Plan:
+    """Plan a login by PLAIN for each user, given with its password."""
+    requests = [request for user, password in users.items() for request in plain_login(user, password)]
+    return Plan(requests, group=len(requests) // len(users))

@@ -68,10 +68,10 @@ def _bulk_row(messages: int, size: int, partitions: int, scale: Scale) -> Iterat
         return {"MB/s": figures["MB/s"], "msg/s": figures["msg/s"], "CPU ms/MB": cpu_s / (count * size / 1e6) * 1e3}
 
     with clusters(scale, REPLICAS, processes=False) as started:
-        yield {name: partial(run, cluster, _topics(cluster, COPIES)) for name, cluster in started.items()}
+        yield {name: partial(run, cluster, topics_of(cluster, COPIES)) for name, cluster in started.items()}
 
 
-def _topics(cluster: Cluster, copies: int) -> Topics:
+def topics_of(cluster: Cluster, copies: int) -> Topics:
     """Return topics on whose partitions request_load's connections find their leaders: connection 0, 50, 100 .. is to
     the first broker, as the leaders of partitions 0, 50, 100 .. are."""
 
@@ -81,7 +81,7 @@ def _topics(cluster: Cluster, copies: int) -> Topics:
     return Topics(cluster.bootstrap, place)
 
 
-def _small(cluster: Cluster, topics: Topics, directory: Path, load: Load, requests: int) -> Figures:
+def small(cluster: Cluster, topics: Topics, directory: Path, load: Load, requests: int) -> Figures:
     """Send small requests with acks=all, each to its partition's leader."""
     peer = peer_of(cluster)
     with topics.fresh(load.partitions) as topic:
@@ -94,7 +94,7 @@ def _small_row(load: Load, requests: int, scale: Scale) -> Iterator[Contenders]:
     count = scale.of(requests, load.partitions)
     with TemporaryDirectory() as directory, clusters(scale, REPLICAS, processes=False) as started:
         yield {
-            name: partial(_small, cluster, _topics(cluster, COPIES), Path(directory), load, count)
+            name: partial(small, cluster, topics_of(cluster, COPIES), Path(directory), load, count)
             for name, cluster in started.items()
         }
 
@@ -109,7 +109,7 @@ def _copies_row(requests: int, scale: Scale) -> Iterator[Contenders]:
     with TemporaryDirectory() as directory, clusters(scale, REPLICAS, processes=False) as started:
         yield {
             f"{name}, {partitions}, {copies}": partial(
-                _small, cluster, _topics(cluster, number), Path(directory), load, scale.of(requests, load.partitions)
+                small, cluster, topics_of(cluster, number), Path(directory), load, scale.of(requests, load.partitions)
             )
             for name, cluster in started.items()
             for partitions, load in loads.items()
@@ -136,7 +136,7 @@ def _idle_row(scale: Scale) -> Iterator[Contenders]:
 
     with clusters(scale, REPLICAS) as started, ExitStack() as stack:
         for cluster in started.values():
-            topic = stack.enter_context(_topics(cluster, COPIES).fresh(partitions))
+            topic = stack.enter_context(topics_of(cluster, COPIES).fresh(partitions))
             produce_to(cluster, topic, range(partitions))
         yield {name: partial(run, cluster) for name, cluster in started.items()}
 

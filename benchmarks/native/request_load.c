@@ -18,9 +18,12 @@
  *   flood_reads=1    whether the flooder reads its answers
  *   pid=PID[,PID...] the servers' processes, whose CPU time is printed
  *   answer=FILE      the first answer is written there
+ *   tls=0            1: TLS 1.3
+ *   login=FILE       a plan that each connection plays first, one group a connection in turn: logins of SASL. Their
+ *                    answers are checked and not counted
  *
- * Each connection first sends one request and awaits its answer: accepting connections is not timed. Then the clock
- * starts. An answer's time runs from the send call of its request to the recv call of the answer. At the end of
+ * Each connection first logs in, where a login is given. Then it sends one request and awaits its answer: accepting
+ * connections is not timed. Then the clock starts. An answer's time runs from the send call of its request to the recv call of the answer. At the end of
  * `seconds` unanswered requests count with the time they have waited. Prints one line of numbers:
  *
  *   seconds, answers, median, 99th percentile and greatest of their times in us, CPU seconds of the servers,
@@ -36,6 +39,7 @@
 #include <unistd.h>
 
 #include "plan.h"
+#include "tls.h"
 
 enum { ROOM = 1 << 16, FLOOD_BYTES = 1 << 16, SPARE_FILES = 64 };
 enum { SILENCE_SECONDS = 30, SERVERS_MAX = 16 };
@@ -48,6 +52,7 @@ struct asked {
 
 struct connection {
     int fd;
+    void *session; /* of TLS; NULL without */
     long number, sent, answered;
     struct asked *asked;     /* a ring of DEPTH requests, the unanswered ones */
     uint32_t *sequences;     /* the next sequence number, by slot */
@@ -61,15 +66,15 @@ struct tally {
 };
 
 static struct {
-    const char *plan, *flood, *answer;
-    long requests, seconds, connections, step, depth, refill, producer, flood_reads;
+    const char *plan, *flood, *answer, *login;
+    long requests, seconds, connections, step, depth, refill, producer, flood_reads, tls;
     enum protocol protocol;
 } option = {.requests = 1, .connections = 1, .depth = 1, .refill = -1, .producer = -1, .flood_reads = 1};
 
 static struct sockaddr_in servers[SERVERS_MAX];
 static long server_count, pids[SERVERS_MAX], pid_count;
 
-static struct plan plan;
+static struct plan plan, logins;
 static struct connection *all;
 static struct tally polite;
 static long to_send, to_answer;
@@ -156,10 +161,27 @@ static void flood_answer(struct connection *c, const unsigned char *bytes, size_
     c->answered++;
 }
 
-/* Read what the socket has, and hand each whole answer on. Returns 0 when the server has closed the connection. */
+static ssize_t read_some(struct connection *c) {
+    unsigned char *into = c->buffer + c->filled;
+    size_t room = c->room - c->filled;
+    return c->session ? tls_receive(c->session, into, room) : recv(c->fd, into, room, MSG_DONTWAIT);
+}
+
+static void send_all(struct connection *c, const unsigned char *bytes, size_t size) {
+    size_t done = 0;
+    while (done < size) { /* a few kilobytes: they fit into the socket's buffer, or wait a moment */
+        ssize_t sent = c->session ? tls_send(c->session, bytes + done, size - done)
+                                  : send(c->fd, bytes + done, size - done, MSG_NOSIGNAL);
+        if (sent < 0) die("send: %s", strerror(errno));
+        done += (size_t)sent;
+    }
+}
+
+/* Read what the socket has, and hand each whole answer on. Returns 0 when the server has closed the connection.
+ * TLS may hold bytes that no event names, so it is read until it has none. */
 static int receive(struct connection *c, void (*take)(struct connection *, const unsigned char *, size_t, uint64_t)) {
     if (c->filled == c->room) c->buffer = realloc(c->buffer, c->room *= 2);
-    ssize_t got = recv(c->fd, c->buffer + c->filled, c->room - c->filled, MSG_DONTWAIT);
+    ssize_t got = read_some(c);
     if (got < 0 && errno == EAGAIN) return 1;
     if (got <= 0) return 0;
     c->filled += (size_t)got;
@@ -171,7 +193,7 @@ static int receive(struct connection *c, void (*take)(struct connection *, const
     }
     memmove(c->buffer, c->buffer + begin, c->filled - begin);
     c->filled -= begin;
-    return 1;
+    return c->session ? receive(c, take) : 1;
 }
 
 /* --- the connections that wait for their answers ------------------------------------------------------------------ */
@@ -191,15 +213,11 @@ static void fill(struct connection *c, long depth) {
     long first = c->sent, count = depth - (c->sent - c->answered);
     if (count > to_send) count = to_send;
     if (count <= 0) return;
-    size_t size = 0, done = 0;
+    size_t size = 0;
     for (long i = 0; i < count; i++) size += make_request(c, outgoing + size);
     uint64_t at = now_ns();
     for (long i = first; i < c->sent; i++) c->asked[i % option.depth].at = at;
-    while (done < size) { /* a few kilobytes: they fit into the socket's buffer, or wait a moment */
-        ssize_t sent = send(c->fd, outgoing + done, size - done, MSG_NOSIGNAL);
-        if (sent < 0) die("send: %s", strerror(errno));
-        done += (size_t)sent;
-    }
+    send_all(c, outgoing, size);
     to_send -= count;
 }
 
@@ -268,6 +286,25 @@ static long flood_sent(void) {
 
 /* --- the run ------------------------------------------------------------------------------------------------------ */
 
+/* Play the requests of a login, each after the answer of the one before. */
+static void log_in(struct connection *c) {
+    for (long sent = 0; sent < logins.group; sent++) {
+        const struct request *request = request_of(&logins, c->number, sent, 0);
+        struct tally tally = {0};
+        size_t size;
+        send_all(c, request->frame, request->size);
+        while (!(size = answer_size(c->buffer, c->filled)) || c->filled < size) {
+            ssize_t got = read_some(c);
+            if (got < 0 && errno == EAGAIN) continue;
+            if (got <= 0) die("the server closed a connection during its login");
+            c->filled += (size_t)got;
+        }
+        count_answer(&tally, request, 0, c->buffer, size, c->latest);
+        if (tally.errors) die("the server refuses a login: error %ld", tally.first_error);
+        c->filled = 0;
+    }
+}
+
 static void open_connection(struct connection *c, int epoll, uint32_t events) {
     int on = 1;
     struct sockaddr_in *address = &servers[c->number % server_count];
@@ -277,6 +314,8 @@ static void open_connection(struct connection *c, int epoll, uint32_t events) {
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     c->room = ROOM;
     c->buffer = malloc(ROOM);
+    if (option.tls) c->session = tls_connect(c->fd);
+    if (option.login) log_in(c);
     c->asked = calloc((size_t)option.depth, sizeof *c->asked);
     c->sequences = calloc(plan.slots + 1, sizeof *c->sequences);
     struct epoll_event event = {.events = events, .data.ptr = c};
@@ -359,7 +398,7 @@ static void read_option(char *word) {
     } numbers[] = {
         {"requests", &option.requests}, {"seconds", &option.seconds},         {"connections", &option.connections},
         {"step", &option.step},         {"depth", &option.depth},             {"refill", &option.refill},
-        {"producer", &option.producer}, {"flood_reads", &option.flood_reads},
+        {"producer", &option.producer}, {"flood_reads", &option.flood_reads}, {"tls", &option.tls},
     };
     char *value = strchr(word, '=');
     if (!value) die("%s: must be name=value", word);
@@ -367,6 +406,7 @@ static void read_option(char *word) {
     if (!strcmp(word, "plan")) option.plan = value;
     else if (!strcmp(word, "flood")) option.flood = value;
     else if (!strcmp(word, "answer")) option.answer = value;
+    else if (!strcmp(word, "login")) option.login = value;
     else if (!strcmp(word, "pid")) pid_count = for_each(value, take_pid);
     else if (!strcmp(word, "protocol")) option.protocol = *value == 'k' ? KAFKA : *value == 'h' ? HTTP : FRAMES;
     else {
@@ -388,6 +428,8 @@ int main(int argc, char **argv) {
     if (option.refill < 0) option.refill = option.depth - 1;
     allow_files(option.connections + SPARE_FILES);
     plan = read_plan(option.plan);
+    if (option.login) logins = read_plan(option.login);
+    if (option.tls) tls_begin();
     outgoing = malloc((size_t)option.depth * plan.longest);
     times_us = malloc((size_t)option.requests * sizeof *times_us);
     all = calloc((size_t)option.connections, sizeof *all);

@@ -29,7 +29,7 @@ BROUGHT_BY_MAVEN = {
     "multilang-storm",
     "java-consumer", "spark-connector", "spark-one-task", "spark-two-tasks", "spark-stream", "spark-write",
 }  # fmt: skip
-MAY_BE_NOTHING = {"repeated", "flood answered/s"}
+MAY_BE_NOTHING = {"repeated", "flood answered/s", "resumed %"}
 
 
 def run_bench(*arguments):
