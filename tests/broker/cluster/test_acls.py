@@ -11,8 +11,9 @@ from broker.cluster.acl_documents import (
     encode_acls,
     resource_of,
 )
-from broker.cluster.acl_watch import CHANGE_EXPIRATION_MS, AclWatch
+from broker.cluster.acl_watch import AclWatch
 from broker.cluster.acl_writes import write_acls
+from broker.cluster.change_watch import CHANGE_EXPIRATION_MS
 from broker.cluster.documents import DamagedDocument
 from broker.now import Now
 from broker.security.authorization.acl import AclBinding, Operation, PatternType, Permission, ResourceType

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.cluster.change_watch import CHANGE_EXPIRATION_MS
 from broker.cluster.config_entity import (
     broker_entity,
     client_entity,
@@ -13,7 +14,7 @@ from broker.cluster.config_entity import (
     user_client_entity,
     user_entity,
 )
-from broker.cluster.config_watch import CHANGE_EXPIRATION_MS, LAG_MAX_MS, LOOK_AGAIN_MS, ConfigWatch
+from broker.cluster.config_watch import LAG_MAX_MS, LOOK_AGAIN_MS, ConfigWatch
 from broker.cluster.documents import (
     CONFIG_CHANGES,
     DamagedDocument,
