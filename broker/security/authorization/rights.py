@@ -84,15 +84,15 @@ class Rights:
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Return True if the client may do an operation. If not, note that it was denied."""
-        is_allowed = self.sees(operation, resource_type, name)
+        principal = self._principal if self._peer.user is self._user else self.principal
+        is_allowed = self._authorizer.allows(principal, self._host, operation, resource_type, name)
         if not is_allowed:
-            self._audit.denied(self._principal, self._host, operation, resource_type, name, self.api)
+            self._audit.denied(principal, self._host, operation, resource_type, name, self.api)
         return is_allowed
 
     def sees(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Return True if the client may do an operation. If not, it was not asked for, and nothing is noted."""
-        principal = self._principal if self._peer.user is self._user else self.principal
-        return self._authorizer.allows(principal, self._host, operation, resource_type, name)
+        return self._authorizer.allows(self.principal, self._host, operation, resource_type, name)
 
     def may_on_cluster(self, *operations: Operation) -> bool:
         """Return True if the client may do one of these on the cluster. If not, note that the last one was denied."""
