@@ -30,10 +30,16 @@ if TYPE_CHECKING:
     from broker.client.producer_outcomes import Delivered
     from broker.client.prometheus import ClientMetrics
     from broker.client.records import PoisonBatch
+    from broker.security.authorization.acl import AclBinding, AclBindingFilter
+    from broker.security.authorization.acl import Operation as AclOperation
+    from broker.security.authorization.acl import PatternType
+    from broker.security.authorization.acl import Permission as AclPermissionType
+    from broker.security.authorization.acl import ResourceType
     from broker.version import VERSION as __version__
     from coordination.access import Access as ZooKeeperAccess
     from flakelog import errors
     from flakelog.admin import Admin
+    from flakelog.operations.users import ScramCredentials, ScramDeletion, ScramUpsertion
     from idgen.client.asyncio import AsyncIdClient
     from idgen.client.blocking import IdClient
     from idgen.client.twisted import TwistedIdClient
@@ -61,7 +67,7 @@ if TYPE_CHECKING:
     from spout.sink_config import SinkConfig
     from spout.topology import Topology
 
-# module -> names; one more name is renamed below. Loading one name loads nothing that only the others need.
+# module -> names; more names are renamed below. Loading one name loads nothing that only the others need.
 _MODULES = {
     "flakelog.admin": ("Admin",),
     "broker.client.async_consumer": ("AsyncConsumer",),
@@ -82,6 +88,8 @@ _MODULES = {
     "broker.client.producer_outcomes": ("Delivered",),
     "broker.client.prometheus": ("ClientMetrics",),
     "broker.client.records": ("PoisonBatch",),
+    "broker.security.authorization.acl": ("AclBinding", "AclBindingFilter", "PatternType", "ResourceType"),
+    "flakelog.operations.users": ("ScramCredentials", "ScramDeletion", "ScramUpsertion"),
     "idgen.client.asyncio": ("AsyncIdClient",),
     "idgen.client.blocking": ("IdClient",),
     "idgen.client.twisted": ("TwistedIdClient",),
@@ -103,6 +111,8 @@ _MODULES = {
     "spout.topology": ("Topology",),
 }
 _HOMES = {name: (module, name) for module, names in _MODULES.items() for name in names}
+_HOMES["AclOperation"] = ("broker.security.authorization.acl", "Operation")
+_HOMES["AclPermissionType"] = ("broker.security.authorization.acl", "Permission")
 _HOMES["ZooKeeperAccess"] = ("coordination.access", "Access")
 _HOMES["__version__"] = ("broker.version", "VERSION")
 
@@ -110,6 +120,10 @@ _HOMES["__version__"] = ("broker.version", "VERSION")
 _EXTRAS = {"read": "pyarrow"}
 
 __all__ = [
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPermissionType",
     "Admin",
     "AsyncClient",
     "AsyncConsumer",
@@ -142,13 +156,18 @@ __all__ = [
     "MessageStream",
     "MetadataScheme",
     "OncePerMessage",
+    "PatternType",
     "PoisonBatch",
     "Producer",
     "ProducerHook",
     "QueuedMessage",
     "RawScheme",
     "Record",
+    "ResourceType",
     "SchemeError",
+    "ScramCredentials",
+    "ScramDeletion",
+    "ScramUpsertion",
     "SinkConfig",
     "Snowflake",
     "Spout",

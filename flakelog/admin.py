@@ -13,8 +13,9 @@ from broker.client.offset_lookup import find_offsets
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest
 from broker.client.old_spellings import renamed
 from broker.client.security.client_security import Security
+from broker.security.authorization.acl import AclBinding, AclBindingFilter
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from flakelog.operations import cluster, configs, groups, partitions, quotas, topics, transactions
+from flakelog.operations import acls, cluster, configs, groups, partitions, quotas, topics, transactions, users
 from flakelog.operations.cluster import Cluster, LogDir
 from flakelog.operations.configs import broker_resource, topic_resource
 from flakelog.operations.groups import Group
@@ -23,6 +24,9 @@ from flakelog.operations.placement import Placement, find_placement
 from flakelog.operations.quotas import Quota
 from flakelog.operations.topics import BROKER_DEFAULT
 from flakelog.operations.transactions import ActiveProducer, ListedTransaction, Transaction
+from flakelog.operations.users import ScramCredentials, ScramDeletion, ScramUpsertion
+
+_ALL_ACLS = AclBindingFilter()
 
 
 class Admin:
@@ -184,6 +188,47 @@ class Admin:
     def alter_quotas(self, entity: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
         """Change quotas of an entity: {"producer_byte_rate": 1e6}; None removes one."""
         quotas.alter_quotas(self._client, tuple(entity.items()), values)
+
+    # --- access rules, users
+
+    def describe_acls(self, selected: AclBindingFilter = _ALL_ACLS) -> list[AclBinding]:
+        """Return the access rules that a filter selects, or all, ordered by their resources.
+
+        A filter leaves open what it does not name. Its pattern type MATCH selects all rules that hold for the resource
+        of its name. Raise BrokerError with SECURITY_DISABLED if the cluster has no `authorizer.class.name`.
+        """
+        return acls.list_acls(self._client, selected)
+
+    def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        """Add access rules (KIP-140). One that is there already is no error.
+
+        Raise BrokerError for the first one that is refused; the others are added.
+        """
+        acls.add_acls(self._client, bindings)
+
+    def delete_acls(self, filters: Iterable[AclBindingFilter]) -> list[AclBinding]:
+        """Delete the access rules that any of these filters selects, and return them.
+
+        Raise BrokerError for the first filter that is refused; the rules of the others are deleted.
+        """
+        return acls.remove_acls(self._client, filters)
+
+    def describe_user_scram_credentials(self, *names: str) -> list[ScramCredentials]:
+        """Return the mechanisms of these users, or of all, with their iterations (KIP-554); no broker tells secrets.
+
+        A user without a credential has no mechanisms.
+        """
+        return users.list_users(self._client, names)
+
+    def alter_user_scram_credentials(
+        self, upsertions: Iterable[ScramUpsertion] = (), deletions: Iterable[ScramDeletion] = ()
+    ) -> None:
+        """Set passwords of users for SCRAM, and delete some (KIP-554). A call may name each user once.
+
+        Passwords are salted and hashed before they are sent. Raise BrokerError for the first user that is refused; the
+        others are altered.
+        """
+        users.alter_users(self._client, upsertions, deletions)
 
     # --- transactions
 

@@ -154,7 +154,7 @@ def remove(
         if bindings and not yes:
             _show(bindings, as_json=False)
             confirm(f"remove {count_of(len(bindings), 'access rule')}?")
-        removed = [acl for chosen in filters for acl in acls.remove_acls(client, chosen)] if bindings else []
+        removed = acls.remove_acls(client, filters) if bindings else []
     if as_json:
         _show(removed, as_json)
     else:
