@@ -200,7 +200,7 @@ class Admin:
         return acls.list_acls(self._client, selected)
 
     def create_acls(self, bindings: Iterable[AclBinding]) -> None:
-        """Add access rules (KIP-140). One that is there already is no error.
+        """Add access rules (KIP-140). Adding a rule that exists is no error.
 
         Raise BrokerError for the first one that is refused; the others are added.
         """

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from broker.security.authorization.acl import EVERYBODY
 from broker.security.password_encoder import OLD_SECRET, SECRET
 from broker.security.sasl.exchange import GSSAPI
 from broker.security.tls_config import REQUIRED, TlsConfig
@@ -53,6 +54,11 @@ TOKEN_CHARACTERS_MIN = 16  # a token that cannot be guessed by trying
 
 def _one_directory(value: str) -> str | None:
     return "one directory is served; give one, on a disk that is big enough" if "," in value else None
+
+
+def _a_user(value: str) -> str | None:
+    is_user = value.startswith("User:") and len(value) > len("User:") and value != EVERYBODY
+    return None if is_user else "must be a user, as in User:console"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +229,14 @@ class ServerConfig:
         None,
         f"The secret that opens the web console, at least {TOKEN_CHARACTERS_MIN} characters; a browser asks for it "
         "once, other programs send it as `Authorization: Bearer`. The HTTP port has no TLS: use a network you trust.",
+    )
+    console_principal: str | None = setting(
+        "flakelog.console.principal",
+        None,
+        "With authorizer.class.name: the principal of the web console, as User:console. Access rules decide what its "
+        "pages show and what its actions do. Without one the console is closed then, so that it has no right by "
+        "accident.",
+        check=_a_user,
     )
     console_page_records: int = setting(
         "flakelog.console.page.records",

@@ -130,10 +130,11 @@ def _add_console(app: Klein, server: SiteServer, engine: Engine) -> None:
     made: list[Any] = []
 
     def load() -> tuple[Any, Any]:
+        from flakelog.console.access import Access
         from flakelog.console.pages import environment
         from flakelog.console.shell import Console
 
-        return Console, environment()
+        return Console, environment(Access(engine.services).principal)
 
     def make(loaded: tuple[Any, Any]) -> Any:
         console, templates = loaded

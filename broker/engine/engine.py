@@ -106,6 +106,8 @@ class Engine:
         conn = self._connections.opened(peer, now, listener)
         if self.services.authorizer is not None and (not listener or listener != self.services.trusted_listener):
             conn.rights = rights_of(conn, self.services.authorizer, self.services.audit)
+        if listener and listener == self.services.own_listener:
+            conn.user = self.services.own_user
         is_of_client = listener not in self.services.protected_listeners
         if self.services.quotas is not None and conn.close_reason is None and is_of_client:
             self._throttle.count_connection(conn, self.services.quotas, now)

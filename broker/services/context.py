@@ -135,6 +135,10 @@ class BrokerServices:
     """The listeners that brokers use and clients do not."""
     trusted_listener: str | None = None
     """The name of a listener that only the brokers of this machine reach; they may do everything."""
+    own_listener: str | None = None
+    """The name of a listener that only this process reaches. The console uses it."""
+    own_user: str = ANONYMOUS
+    """The user of the clients at `own_listener`."""
     authorizer: Authorizer | None = field(init=False, default=None)
     """Decides what clients may do; None if they may do everything."""
     audit: AuditLog = field(init=False)

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from broker.services.context import BrokerServices
+from flakelog.console.access import Access
 from flakelog.console.actions import ACTIONS, Action, Done, Planned, Task
 from flakelog.console.message_pages import Jobs
 from flakelog.console.pages import NotThere, View, error_view
@@ -19,8 +20,9 @@ LINE_CHARACTERS_MAX = 500
 class ActionPages:
     """The actions of one broker."""
 
-    def __init__(self, services: BrokerServices, jobs: Jobs, now_ms: Callable[[], int]) -> None:
+    def __init__(self, services: BrokerServices, access: Access, jobs: Jobs, now_ms: Callable[[], int]) -> None:
         self._services = services
+        self._access = access
         self._now_ms = now_ms
         self._jobs = jobs
 
@@ -40,12 +42,14 @@ class ActionPages:
 
     def _form(self, fields: Fields, name: str, action: Action, wrong: str = "", status: int = 200) -> View:
         topic = self._services.metadata.topic(fields.text("topic"))
+        if topic is not None and not self._access.sees_topic(topic.name):
+            topic = None
         model = {
             "name": name,
             "title": action.title,
             "wrong": wrong,
             "given": {field: fields.text(field) for field in action.fields},
-            "configs": [] if topic is None else config_rows(self._services, topic),
+            "configs": [] if topic is None else config_rows(self._services, self._access, topic),
             "partitions": 0 if topic is None else len(topic.partitions),
         }
         return View(action.form, action.title, "", model, status=status)
@@ -73,7 +77,7 @@ class ActionPages:
         hidden = [(field, value) for field in action.fields for value in fields.every(field)]
         hidden = [*(pair for pair in hidden if pair[0] not in planned.seen), *planned.seen.items()]
         if action.details is not None:
-            planned = planned._replace(rows=[*planned.rows, *action.details(self._services, fields)])
+            planned = planned._replace(rows=[*planned.rows, *action.details(self._services, self._access, fields)])
         model = {"name": name, "title": action.title, "planned": planned, "hidden": hidden, "back": _back(fields)}
         return View("confirm.html", action.title, "", model)
 

@@ -13,6 +13,7 @@ from broker.client.blocking import Client
 from broker.client.offset_spec import KINDS, AtTime, Earliest, Latest, OffsetSpec, parse_value
 from broker.services.context import BrokerServices
 from flakelog.console import text
+from flakelog.console.access import Access
 from flakelog.console.draft import Draft, draft_of
 from flakelog.console.groups import Reader
 from flakelog.console.groups import readers as readers_of
@@ -70,7 +71,7 @@ class Action(NamedTuple):
     plan: Callable[[Client, Fields], Planned]
     carry_out: Callable[[Client, Fields, Task], Done]
     form: str = ""
-    details: Callable[[BrokerServices, Fields], Sequence[Sequence[str]]] | None = None
+    details: Callable[[BrokerServices, Access, Fields], Sequence[Sequence[str]]] | None = None
     unlogged: Sequence[str] = ()
 
 
@@ -182,13 +183,13 @@ def _delete(client: Client, fields: Fields, task: Task) -> Done:
     return Done(f"The topic {name} was deleted.", "/console/topics")
 
 
-def _deletion_details(services: BrokerServices, fields: Fields) -> Sequence[Sequence[str]]:
-    """Return a plan's rows: the topic's messages, its bytes, and one row for each group."""
+def _deletion_details(services: BrokerServices, access: Access, fields: Fields) -> Sequence[Sequence[str]]:
+    """Return a plan's rows: the topic's messages, its bytes, and one row for each group that may be seen."""
     name = fields.text("topic").strip()
-    topic = topic_page(services, name)
+    topic = topic_page(services, access, name)
     if topic is None:  # it was deleted while the plan was made
         return ()
-    readers = readers_of(services, name)
+    readers = readers_of(services, access, name)
     rows = [["Messages", text.number(topic.messages)], ["Size", text.size(topic.bytes)]]
     rows += [[f"Group {group.group_id}", _readers_state(group)] for group in readers[:READERS_SHOWN]]
     if len(readers) > READERS_SHOWN:

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from broker.engine.engine import Engine
+from broker.security.authorization.acl import Operation, ResourceType
 from flakelog import health as told
 from flakelog.console import groups, ids, overview, quotas, topics, transactions
+from flakelog.console.access import Access
 from flakelog.console.history import INTERVAL_MS, RateSeries, SeriesByName
 from flakelog.console.own_place import OwnPlace
 from flakelog.console.pages import NotThere, View
@@ -35,7 +37,8 @@ class LivePart(NamedTuple):
 class BrokerPages:
     """The pages of one server's broker, with the history of their charts."""
 
-    def __init__(self, server: ConsoleServer, engine: Engine) -> None:
+    def __init__(self, server: ConsoleServer, engine: Engine, access: Access) -> None:
+        self._access = access
         self._server = server
         self._engine = engine
         self._services = engine.services
@@ -71,17 +74,19 @@ class BrokerPages:
 
     def topics_page(self, fields: Fields) -> View:
         search, sort = fields.text("search"), fields.text("sort", "name")
-        model = topics.topic_list(self._services, search, sort, fields.number("page"), bool(fields.text("internal")))
+        of_broker, page = bool(fields.text("internal")), fields.number("page")
+        model = topics.topic_list(self._services, self._access, search, sort, page, of_broker)
         return View("topics.html", "Topics", "/console/topics", model)
 
     def topic_page(self, fields: Fields, name: str) -> View:
-        model = topics.topic_page(self._services, name, fields.number("page"))
+        self._access.require_topic(name)
+        model = topics.topic_page(self._services, self._access, name, fields.number("page"))
         if model is None:
             raise NotThere(f"there is no topic {name!r}")
         return View("topic.html", f"Topic {name}", "/console/topics", model)
 
     def groups_page(self, fields: Fields) -> View:
-        model = groups.group_list(self._services, fields.text("search"), fields.number("page"))
+        model = groups.group_list(self._services, self._access, fields.text("search"), fields.number("page"))
         return View("groups.html", "Consumer groups", "/console/groups", model)
 
     def group_page(self, fields: Fields) -> View:
@@ -96,6 +101,7 @@ class BrokerPages:
         return View("transactions.html", "Transactions", "/console/transactions", model, f"transactions&number={page}")
 
     def quotas_page(self, fields: Fields) -> View:
+        self._access.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         model = quotas.quota_page(self._services, fields.number("page"))
         return View("quotas.html", "Quotas", "/console/quotas", model)
 
@@ -120,6 +126,7 @@ class BrokerPages:
             self._ids.count(now_ms, [service.counters.ids])
 
     def _overview(self, is_shared: bool = False) -> overview.Overview:
+        self._access.require(Operation.DESCRIBE, ResourceType.CLUSTER)
         now_ms = self.now_ms
         if is_shared and self._seen is not None and 0 <= now_ms - self._seen[0] < INTERVAL_MS // 2:
             return self._seen[1]
@@ -129,7 +136,8 @@ class BrokerPages:
         return model
 
     def _group(self, group_id: str, page: int) -> groups.GroupPage:
-        model = groups.group_page(self._services, group_id, page)
+        self._access.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        model = groups.group_page(self._services, self._access, group_id, page)
         if model is None:
             raise NotThere(f"there is no group {group_id!r}")
         series, now_ms = self._lag.of(group_id), self.now_ms
@@ -138,7 +146,7 @@ class BrokerPages:
         return model
 
     def _transactions(self, page: int) -> transactions.Transactions:
-        return transactions.transactions(self._services, self.now_ms, page)
+        return transactions.transactions(self._services, self._access, self.now_ms, page)
 
     def _ids_now(self) -> ids.IdsPage:
         self.sample()

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker.client.core import Partition
+from broker.security.authorization.acl import Operation, ResourceType
 from broker.services.context import BrokerServices
+from flakelog.console.access import Access
 from flakelog.console.topics import Pages, pages_of
 from flakelog.operations.groups import DEAD, assigned_partitions, lag_of
 
@@ -73,11 +75,12 @@ class GroupPage(NamedTuple):
         return self.state in STOPPED and not self.members
 
 
-def group_list(services: BrokerServices, search: str = "", page: int = 0) -> GroupList:
-    """Return a page of groups, by id."""
+def group_list(services: BrokerServices, access: Access, search: str = "", page: int = 0) -> GroupList:
+    """Return a page of the groups that may be seen, by id."""
     groups = services.coordinators.groups
     needle = search.strip().lower()
-    listed = groups.list_groups()
+    sees_all = access.sees(Operation.DESCRIBE, ResourceType.CLUSTER)  # as ListGroups
+    listed = [group for group in groups.list_groups() if sees_all or access.sees_group(group.group_id)]
     matching = sorted(group for group in listed if needle in group.group_id.lower())
     pages = pages_of(len(matching), page)
     rows = []
@@ -85,7 +88,7 @@ def group_list(services: BrokerServices, search: str = "", page: int = 0) -> Gro
     for group in matching[pages.start : pages.end]:
         topics = lag = None
         if budget > 0:
-            offsets = _committed(services, group.group_id)
+            offsets = _committed(services, access, group.group_id)
             budget -= len(offsets)
             topics = len({topic for topic, _ in offsets})
             lag = sum(lag_of(offset, _end(services, partition)) or 0 for partition, offset in offsets.items())
@@ -93,8 +96,8 @@ def group_list(services: BrokerServices, search: str = "", page: int = 0) -> Gro
     return GroupList(rows, pages, search.strip(), len(listed))
 
 
-def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupPage | None:
-    """Return a group, None if there is no such group."""
+def group_page(services: BrokerServices, access: Access, group_id: str, page: int = 0) -> GroupPage | None:
+    """Return a group, without topics that may not be seen; None if there is no such group."""
     described = services.coordinators.groups.describe(group_id)
     committed = services.coordinators.groups.fetch_all(group_id)
     fetched = {(offset.topic, offset.partition): offset.committed for offset in committed}
@@ -108,6 +111,8 @@ def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupP
         members.append(MemberRow(member.member_id, member.client_id, member.client_host, len(assigned)))
     rows = []
     for partition in fetched.keys() | owners.keys():
+        if not access.sees_topic(partition[0]):
+            continue
         at = fetched.get(partition)
         is_committed = at is not None and at.offset >= 0
         end = _end(services, partition)
@@ -144,8 +149,8 @@ class Reader(NamedTuple):
     members: int
 
 
-def readers(services: BrokerServices, topic: str) -> list[Reader]:
-    """Return the groups that have committed offsets of a topic, or whose members read it now, by id.
+def readers(services: BrokerServices, access: Access, topic: str) -> list[Reader]:
+    """Return the groups that may be seen and have committed offsets of a topic, or whose members read it now, by id.
 
     Of the members, at most MEMBERS_MAX are looked at.
     """
@@ -162,13 +167,18 @@ def readers(services: BrokerServices, topic: str) -> list[Reader]:
         members = sum(any(name == topic for name, _ in assignment) for assignment in assigned)
         if members:
             by_group[group.group_id] = Reader(group.group_id, group.group_id in by_group, members)
-    return [by_group[group_id] for group_id in sorted(by_group)]
+    return [by_group[group_id] for group_id in sorted(by_group) if access.sees_group(group_id)]
 
 
-def _committed(services: BrokerServices, group_id: str) -> Mapping[Partition, int]:
+def _committed(services: BrokerServices, access: Access, group_id: str) -> Mapping[Partition, int]:
+    """Return the committed offsets of a group that may be seen, in topics that may be seen."""
+    if not access.sees_group(group_id):
+        return {}
     fetched = services.coordinators.groups.fetch_all(group_id)
     return {
-        (offset.topic, offset.partition): offset.committed.offset for offset in fetched if offset.committed.offset >= 0
+        (offset.topic, offset.partition): offset.committed.offset
+        for offset in fetched
+        if offset.committed.offset >= 0 and access.sees_topic(offset.topic)
     }
 
 

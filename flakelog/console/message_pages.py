@@ -10,6 +10,7 @@ from broker.client.records import PoisonBatch
 from broker.services.context import BrokerServices
 from flakelog.config import ServerConfig
 from flakelog.console import messages
+from flakelog.console.access import Access
 from flakelog.console.pages import NotThere, View
 from flakelog.console.partitions_elsewhere import UNKNOWN, all_bounds, candidates_elsewhere, led_elsewhere
 from flakelog.console.visit import BadField, Fields
@@ -40,8 +41,11 @@ class Raw(NamedTuple):
 class MessagePages:
     """The pages of messages of one broker."""
 
-    def __init__(self, services: BrokerServices, jobs: Jobs, config: ServerConfig, layout: Layout) -> None:
+    def __init__(
+        self, services: BrokerServices, access: Access, jobs: Jobs, config: ServerConfig, layout: Layout
+    ) -> None:
         self._services = services
+        self._access = access
         self._jobs = jobs
         self._limits = messages.Limits(config.console_page_records, config.console_page_bytes)
         self._layout = layout
@@ -113,6 +117,7 @@ class MessagePages:
             raise NotThere("no message has the id 0")
         candidates = messages.candidates(self._services, id)
         candidates += candidates_elsewhere(self._services, messages.CANDIDATES_MAX - len(candidates))
+        candidates = [partition for partition in candidates if self._access.sees_topic(partition[0])]
 
         def address(position: tuple[str, int, int] | None) -> str:
             if position is None:
@@ -146,6 +151,8 @@ class MessagePages:
     # --- internals
 
     def _check(self, name: str) -> None:
+        """Raise MissingRight or NotThere unless the topic may be seen."""
+        self._access.require_topic(name)
         if self._services.metadata.topic(name) is None:
             raise NotThere(f"there is no topic {name!r}")
 

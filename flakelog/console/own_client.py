@@ -22,14 +22,16 @@ from twisted.python.threadpool import ThreadPool
 
 from broker.client.address import Address
 from broker.client.blocking import Client
-from broker.client.core import Exchange
-from broker.client.errors import Unreachable
+from broker.client.core import Exchange, Steps
+from broker.client.errors import BrokerError, Unreachable
 from coordination.socket_folder import SocketFolder
 from flakelog.console.own_place import OwnPlace
 from flakelog.console.security import RequestRefused
 from flakelog.console.visit import PageTimeout
 
 T = TypeVar("T")
+Explained = Callable[[BrokerError, int], Exception]
+"""Returns the error to raise in place of a broker's, by the API that answered it."""
 
 CLIENT_ID = "flakelog-console"
 TIMEOUT_MS = 10_000
@@ -41,21 +43,33 @@ THREADS_MAX = 2  # pages wait for each other, so that they take at most two core
 JOBS_MAX = 32  # jobs that run or wait; one more is refused
 
 
+def as_it_is(error: BrokerError, api_key: int) -> Exception:
+    return error
+
+
 class OwnClient(Client):
     """A client that sends everything to one address, whichever address the broker advertises.
 
     In a cluster, `advertised` is the broker's address for clients, and requests to other brokers go to theirs. With
-    `sockets` an address is the name of a socket in that folder.
+    `sockets` an address is the name of a socket in that folder. `explained` returns the error to raise in place of a
+    broker's.
     """
 
     def __init__(
-        self, address: Address, advertised: Address | None = None, sockets: SocketFolder | None = None
+        self,
+        address: Address,
+        advertised: Address | None = None,
+        sockets: SocketFolder | None = None,
+        explained: Explained = as_it_is,
     ) -> None:
+        self._explained = explained
         super().__init__([address], timeout_ms=TIMEOUT_MS, client_id=CLIENT_ID)
         self._sockets = sockets
         self._own = address
         self._advertised = advertised
         self._end: Exception | None = None
+        self._api_key = -1
+        """The API of the last request."""
 
     def end(self, reason: Exception) -> None:
         """End the call that another thread waits in, and all later ones, with this error. Any thread may call it."""
@@ -67,8 +81,21 @@ class OwnClient(Client):
         if self._end is not None:
             raise self._end
 
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Raise what explains the error of a broker, in its place."""
+        try:
+            yield
+        except BrokerError as error:
+            raise self._explained(error, self._api_key) from error
+
+    def run(self, steps: Steps[T]) -> T:
+        with self.explaining():
+            return super().run(steps)
+
     def send(self, exchange: Exchange) -> None:
         self.check()
+        self._api_key = exchange.api_key
         with self._ending():
             super().send(exchange._replace(address=self._reached(exchange.address)))
 
@@ -109,12 +136,19 @@ class OwnBroker:
     """The broker of this process, for jobs that wait for its answers. `place` is where it is reached.
 
     In a cluster, `advertised` is its address for clients. A page is answered `page_seconds` after its request, with
-    what its job has read by then or with PageTimeout.
+    what its job has read by then or with PageTimeout. `explained` returns the error in place of a broker's, by the API
+    of the request.
     """
 
     def __init__(
-        self, reactor: Any, place: OwnPlace, page_seconds: float, advertised: Address | None = None
+        self,
+        reactor: Any,
+        place: OwnPlace,
+        page_seconds: float,
+        advertised: Address | None = None,
+        explained: Explained = as_it_is,
     ) -> None:
+        self._explained = explained
         self._address = Address(place.host, place.port)
         self._sockets = place.sockets
         # In a folder of sockets each broker has the name that it advertises there.
@@ -176,7 +210,7 @@ class OwnBroker:
         return wanted
 
     def _client(self) -> OwnClient:
-        return OwnClient(self._address, self._advertised, self._sockets)
+        return OwnClient(self._address, self._advertised, self._sockets, self._explained)
 
     def _start(self, client: OwnClient, job: Callable[[Client], T]) -> "Deferred[T]":
         """Run a job in a thread; return a Deferred that fires when it has ended. Raise RequestRefused."""
@@ -189,7 +223,7 @@ class OwnBroker:
 
         def with_client() -> T:
             client.check()
-            with client:
+            with client, client.explaining():
                 return job(client)
 
         def ended(result: Any) -> Any:

@@ -50,8 +50,11 @@ class NotThere(Exception):
         self.more = more
 
 
-def environment() -> Environment:
-    """Return the templates, compiled, with the filters that they use."""
+def environment(principal: str = "") -> Environment:
+    """Return the templates, compiled, with the filters that they use.
+
+    With an authorizer, all pages name the principal that the console acts as.
+    """
     made = Environment(
         loader=PackageLoader("flakelog.console"),
         autoescape=True,
@@ -63,7 +66,7 @@ def environment() -> Environment:
         number=text.number, size=text.size, duration=text.duration, time=text.time, shown=text.shown,
         visible=visible,
     )  # fmt: skip
-    made.globals.update(version=VERSION, navigation=NAVIGATION, htmx=HTMX, uplot=UPLOT)
+    made.globals.update(version=VERSION, navigation=NAVIGATION, htmx=HTMX, uplot=UPLOT, principal=principal)
     for name in made.list_templates(["html"]):
         made.get_template(name)
     return made

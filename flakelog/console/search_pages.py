@@ -12,6 +12,7 @@ from broker.client.blocking import Client
 from broker.services.context import BrokerServices
 from flakelog.config import ServerConfig
 from flakelog.console import messages, search
+from flakelog.console.access import Access
 from flakelog.console.message_pages import HERE, Jobs
 from flakelog.console.pages import NotThere, View
 from flakelog.console.partitions_elsewhere import all_bounds, led_elsewhere
@@ -53,9 +54,15 @@ class SearchPages:
     """The searches in one broker."""
 
     def __init__(
-        self, services: BrokerServices, jobs: Jobs, config: ServerConfig, now_ms: Callable[[], int]
+        self,
+        services: BrokerServices,
+        access: Access,
+        jobs: Jobs,
+        config: ServerConfig,
+        now_ms: Callable[[], int],
     ) -> None:
         self._services = services
+        self._access = access
         self._jobs = jobs
         self._matches_max = config.console_page_records
         self._bytes_max = config.console_search_bytes
@@ -67,6 +74,7 @@ class SearchPages:
 
         A range that is refused is shown with its form, so that the visitor can correct it.
         """
+        self._access.require_topic(name)
         if self._services.metadata.topic(name) is None:
             raise NotThere(f"there is no topic {name!r}")
         spans, elsewhere = messages.spans_of(self._services, name), led_elsewhere(self._services, name)

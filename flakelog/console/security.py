@@ -203,15 +203,34 @@ class Gate:
         return hmac.new(self._secret, text.encode(), "sha256").hexdigest()
 
 
-def gate_of(config: ServerConfig, http: str, secret: bytes) -> Gate:
+def gate_of(config: ServerConfig, http: str, secret: bytes, *, has_authorizer: bool = False) -> Gate:
     """Return the gate of a server whose HTTP port listens at `http`, as "host:port"."""
     host, any_host = http.rpartition(":")[0].strip("[]"), ANY_HOST in parse_hosts(config.http_hosts)
-    return Gate(is_loopback=_is_loopback(host), any_host=any_host, token=config.console_token, secret=secret)
+    token = config.console_token
+    gate = Gate(is_loopback=_is_loopback(host), any_host=any_host, token=token, secret=secret)
+    if has_authorizer:
+        gate.closed = gate.closed or missing_with_authorizer(config)
+    return gate
 
 
-def console_address(config: ServerConfig, http: str, machine: str) -> str | None:
+def missing_with_authorizer(config: ServerConfig) -> str | None:
+    """Return why the console is closed beside an authorizer, None if it is open.
+
+    It needs a principal, so that it has no rights by accident, and a token, because a user of this machine may not have
+    the rights of that principal.
+    """
+    missing = [] if config.console_principal else ["flakelog.console.principal=User:NAME, whose rights it has then"]
+    missing += [] if config.console_token else ["flakelog.console.token"]
+    if not missing:
+        return None
+    return f"authorizer.class.name is set, so the console is closed; to open it, set {' and '.join(missing)}"
+
+
+def console_address(
+    config: ServerConfig, http: str, machine: str, *, has_authorizer: bool = False
+) -> str | None:
     """Return the address to open in a browser, None if the console is off. `machine` is the name of this machine."""
-    if not config.console_enable or gate_of(config, http, b"").closed is not None:
+    if not config.console_enable or gate_of(config, http, b"", has_authorizer=has_authorizer).closed is not None:
         return None
     host, _, port = http.rpartition(":")
     return f"http://{host_port(machine if host.strip('[]') in EVERYWHERE else host.strip('[]'), int(port))}/"

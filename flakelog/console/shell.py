@@ -18,6 +18,7 @@ from broker.client.errors import BrokerError, ClientError
 from broker.engine.engine import Engine
 from broker.record.batch import CorruptBatch
 from broker.wire.errors import WireError
+from flakelog.console.access import Access, MissingRight
 from flakelog.console.action_pages import ActionPages
 from flakelog.console.broker_pages import HOME, BrokerPages, ConsoleServer, LivePart
 from flakelog.console.kept_pages import KeptPages
@@ -53,7 +54,7 @@ ASK_AGAIN = b"""<!doctype html>
 <link rel="icon" href="/console/static/icon.svg">
 <p><a href="">Show the page</a></p></html>
 """
-EXPECTED = (NotThere, RequestRefused, ClientError, WireError, CorruptBatch)
+EXPECTED = (NotThere, RequestRefused, MissingRight, ClientError, WireError, CorruptBatch)
 """The errors that end a stream without a line in the log."""
 
 log = Logger()
@@ -81,18 +82,20 @@ class Console:
 
     def __init__(self, server: ConsoleServer, engine: Engine, templates: Environment) -> None:
         self.server = server
-        self.pages = BrokerPages(server, engine)
+        access = Access(engine.services)
+        self.pages = BrokerPages(server, engine, access)
         config = server.settings.server
-        self.gate = gate_of(config, server.addresses["http"], secrets.token_bytes(32))
+        guarded = bool(access.principal)
+        self.gate = gate_of(config, server.addresses["http"], secrets.token_bytes(32), has_authorizer=guarded)
         self.templates = templates
         node, page_seconds = engine.services.node, config.console_page_timeout_ms / 1_000
         advertised = None if engine.services.is_alone else Address(node.host, node.port)
         assert server.own_place is not None, "a server with an engine has a place"
-        jobs = OwnBroker(server.reactor, server.own_place, page_seconds, advertised)
-        self.messages = MessagePages(engine.services, jobs, config, self.pages.layout)
-        self.search = SearchPages(engine.services, jobs, config, self._now_ms)
-        self.actions = ActionPages(engine.services, jobs, self._now_ms)
-        self.work = WorkPages(server, engine.services, jobs, config)
+        jobs = OwnBroker(server.reactor, server.own_place, page_seconds, advertised, access.explained)
+        self.messages = MessagePages(engine.services, access, jobs, config, self.pages.layout)
+        self.search = SearchPages(engine.services, access, jobs, config, self._now_ms)
+        self.actions = ActionPages(engine.services, access, jobs, self._now_ms)
+        self.work = WorkPages(server, engine.services, access, jobs, config)
         self.mirrors = MirrorPages(server, jobs)
         self.streams = Streams(server.reactor, config.console_max_streams, EXPECTED)
         self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"
@@ -374,6 +377,8 @@ def _reason(failure: Failure) -> tuple[int, str]:
     match error:
         case RequestRefused():
             return error.status, error.reason
+        case MissingRight():
+            return 403, str(error)
         case NotThere():
             return 404, str(error)
         case BadField() | NotPossible():

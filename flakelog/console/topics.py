@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from broker.log.partition_log import PartitionLog
 from broker.metadata.topic import Topic
+from broker.security.authorization.acl import Operation, ResourceType
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices
 from broker.settings.config_entries import ConfigSource, topic_entries
+from flakelog.console.access import Access
 from flakelog.operations.configs import SOURCES
 from flakelog.operations.partitions import is_internal
 
@@ -108,11 +110,19 @@ class TopicPage(NamedTuple):
 
 
 def topic_list(
-    services: BrokerServices, search: str = "", sort: str = "name", page: int = 0, with_internal: bool = False
+    services: BrokerServices,
+    access: Access,
+    search: str = "",
+    sort: str = "name",
+    page: int = 0,
+    with_internal: bool = False,
 ) -> TopicList:
-    """Return a page of topics, by name, or by a figure with the largest first. An unknown `sort` is by name."""
+    """Return a page of the topics that may be seen, by name, or by a figure with the largest first.
+
+    An unknown `sort` is by name.
+    """
     needle = search.strip().lower()
-    topics = services.metadata.topics()
+    topics = [topic for topic in services.metadata.topics() if access.sees_topic(topic.name)]
     matching = [
         topic
         for topic in topics
@@ -129,8 +139,8 @@ def topic_list(
     return TopicList(rows, pages, search.strip(), sort, with_internal, len(topics))
 
 
-def topic_page(services: BrokerServices, name: str, page: int = 0) -> TopicPage | None:
-    """Return a topic, None if there is no such topic."""
+def topic_page(services: BrokerServices, access: Access, name: str, page: int = 0) -> TopicPage | None:
+    """Return a topic, with its settings and its groups as far as they may be seen; None if there is no such topic."""
     topic = services.metadata.topic(name)
     if topic is None:
         return None
@@ -145,14 +155,17 @@ def topic_page(services: BrokerServices, name: str, page: int = 0) -> TopicPage 
         bytes=size,
         rows=_partitions(services, topic, range(pages.start, pages.end)),
         pages=pages,
-        configs=config_rows(services, topic),
-        groups=services.coordinators.groups.readers(topic.name),
-        has_letters=services.metadata.topic(topic.name + SUFFIX) is not None,
+        configs=config_rows(services, access, topic),
+        groups=[group for group in services.coordinators.groups.readers(topic.name) if access.sees_group(group)],
+        has_letters=access.sees_topic(topic.name + SUFFIX)
+        and services.metadata.topic(topic.name + SUFFIX) is not None,
     )
 
 
-def config_rows(services: BrokerServices, topic: Topic) -> list[ConfigRow]:
-    """Return the settings of a topic, its own first."""
+def config_rows(services: BrokerServices, access: Access, topic: Topic) -> list[ConfigRow]:
+    """Return the settings of a topic, its own first; none without the right to see them."""
+    if not access.sees(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+        return []
     entries = topic_entries(services.config_of(topic), topic.properties, sources_of(services))
     rows = [
         ConfigRow(

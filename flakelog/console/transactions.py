@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from broker.security.authorization.acl import Operation, ResourceType
 from broker.services.context import BrokerServices
+from flakelog.console.access import Access
 from flakelog.console.topics import Pages, pages_of
 
 OPEN_ROWS_MAX = 100
@@ -44,9 +46,14 @@ class Transactions(NamedTuple):
     open_count: int
 
 
-def transactions(services: BrokerServices, now_ms: int, page: int = 0) -> Transactions:
-    """Return the transactional ids of the coordinator, which is not made for that."""
-    by_need = [] if not services.coordinators.has_transactions else list(services.coordinators.transactions)
+def transactions(services: BrokerServices, access: Access, now_ms: int, page: int = 0) -> Transactions:
+    """Return the transactional ids of the coordinator, which is not made for that, as far as they may be seen."""
+    every = [] if not services.coordinators.has_transactions else list(services.coordinators.transactions)
+    by_need = [
+        transaction
+        for transaction in every
+        if access.sees(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
+    ]
     by_need.sort(
         key=lambda transaction: (not transaction.partitions, transaction.started_ms, transaction.transactional_id)
     )
@@ -63,13 +70,14 @@ def transactions(services: BrokerServices, now_ms: int, page: int = 0) -> Transa
                 transaction.producer_epoch,
                 transaction.timeout_ms,
                 max(now_ms - transaction.started_ms, 0) if is_open else None,
-                [f"{topic}-{partition}" for topic, partition in unmarked],
+                [f"{topic}-{partition}" for topic, partition in unmarked if access.sees_topic(topic)],
                 is_open and transaction.is_late(now_ms),
             )
         )
     open_rows = [
         OpenRow(log.topic, log.partition, producer, offset, log.high_watermark - log.last_stable_offset)
         for log in services.logs.all()
+        if access.sees(Operation.READ, ResourceType.TOPIC, log.topic)  # as DescribeProducers
         for producer, offset in log.producers.open_transactions().items()
     ]
     open_rows.sort(key=lambda stalled: (-stalled.held_back, stalled.topic, stalled.partition))

@@ -7,6 +7,7 @@ from broker.client.blocking import Client
 from broker.services.context import BrokerServices
 from flakelog.config import ServerConfig
 from flakelog.console import letters, messages, replays, topologies
+from flakelog.console.access import Access
 from flakelog.console.broker_pages import ConsoleServer, LivePart
 from flakelog.console.history import INTERVAL_MS, SeriesByName
 from flakelog.console.message_pages import Jobs
@@ -22,8 +23,11 @@ TOPOLOGIES_TOPIC = "__flakelog_topologies"
 class WorkPages:
     """The pages of what works on the log. Each method returns a Deferred of a View."""
 
-    def __init__(self, server: ConsoleServer, services: BrokerServices, jobs: Jobs, config: ServerConfig) -> None:
+    def __init__(
+        self, server: ConsoleServer, services: BrokerServices, access: Access, jobs: Jobs, config: ServerConfig
+    ) -> None:
         self._server = server
+        self._access = access
         self._services = services
         self._jobs = jobs
         self._limits = messages.Limits(config.console_page_records, config.console_page_bytes)
@@ -114,6 +118,7 @@ class WorkPages:
     # --- dead letters --------------------------------------------------------------------------------------------
 
     def letters_page(self, fields: Fields, name: str) -> Any:
+        self._access.require_topic(name)
         if self._services.metadata.topic(name) is None:
             raise NotThere(f"there is no topic {name!r}; no message was given up, or its letters are elsewhere")
         spans = messages.spans_of(self._services, name)

@@ -43,8 +43,8 @@ def add_acls(client: Client, bindings: Iterable[AclBinding]) -> None:
     answer = client.run(client.core.ask(controller, CREATE_ACLS, {"creations": creations}))
     for binding, result in zip(added, answer.results, strict=True):
         if result.error_code:
-            what = f"access rule for {binding.principal} on {binding.resource_type.name} {binding.name}"
-            raise BrokerError(int(result.error_code), what, result.error_message)
+            rule = f"access rule for {binding.principal} on {binding.resource_type.name} {binding.name}"
+            raise BrokerError(int(result.error_code), rule, result.error_message)
 
 
 def remove_acls(client: Client, filters: Iterable[AclBindingFilter]) -> list[AclBinding]:
@@ -91,12 +91,12 @@ def _filter_fields(selected: AclBindingFilter) -> dict[str, Any]:
 
 
 def _check_values(rule: AclBinding | AclBindingFilter) -> None:
-    """Raise ValueError for a field that has a text, or another enumeration's value, in place of its own."""
+    """Raise ValueError for a field with a value of the wrong type, such as a text."""
     for name, values in _CODED.items():
         value = getattr(rule, name)
         if not isinstance(value, values):
-            known = ", ".join(member.name for member in values if member)
-            raise ValueError(f"{name}={value!r} is no {values.__name__}, which has {known}")
+            names = ", ".join(member.name for member in values if member)
+            raise ValueError(f"{name}={value!r} is no {values.__name__}, which has {names}")
 
 
 def _binding(resource: Any, acl: Any) -> AclBinding:

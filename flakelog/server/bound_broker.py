@@ -14,9 +14,10 @@ from broker.net.server import BrokerServer
 from broker.security.listener_settings import errors_as_given
 from broker.security.tls_config import TLS_SETTINGS
 from broker.services.lower_replication import lowered_default
-from broker.settings.config import BrokerConfig
+from broker.settings.config import BrokerConfig, parse_super_users
 from coordination.socket_folder import SocketFolder
 from flakelog.console.own_place import OwnPlace
+from flakelog.console.security import missing_with_authorizer
 from flakelog.listeners import EVERYWHERE, Listener
 from flakelog.server.cluster_coordinator import PROCESSES, ClusterDirectory, processes_endpoint
 from flakelog.server.lifecycle import Lifecycle, Report, Stage
@@ -66,11 +67,15 @@ def bind_broker(
     open_to_all = ", ".join(settings.server.unproved(settings.server.open_listeners, settings.listener_tls))
     if open_to_all and not settings.broker.authorizer_class_name:
         report(f"who reaches {open_to_all} may read, write and delete everything: no listener asks who it is")
+    line = _about_console(settings)
+    if line is not None:
+        report(line)
     is_alone = cluster_directory is None and not settings.server.zookeeper_connect
     config = lowered_default(settings.broker, report) if is_alone else settings.broker
     endpoints = {listener.name: (listener.host, listener.port) for listener in advertised}
     sockets = None
-    own_place = _first_plain(addresses, settings)
+    # With an authorizer, the console connects to a separate socket, because it has another principal than its clients.
+    own_place = None if config.authorizer_class_name else _first_plain(addresses, settings)
     if cluster_directory is not None:
         sockets = cluster_directory.open_sockets()
         lifecycle.take(Stage.SESSION, sockets.close)
@@ -80,8 +85,12 @@ def bind_broker(
         own_socket = processes_endpoint(config.node_id)
         network.bind_local(sockets.listen(own_socket.host, config.socket_listen_backlog_size), PROCESSES)
         endpoints[PROCESSES] = own_socket.host, own_socket.port
-        own_place = own_place or OwnPlace(own_socket.host, own_socket.port, sockets)
+        if not config.authorizer_class_name:
+            own_place = own_place or OwnPlace(own_socket.host, own_socket.port, sockets)
     if own_place is None:
+        if CONSOLE in endpoints:
+            wanted = f"{CONSOLE} is the listener of the web console; give another name"
+            raise InvalidSetting("listeners", settings.server.listeners, wanted)
         own_place, close = listen_at_own_socket(network, Path(storage.root), config.socket_listen_backlog_size)
         lifecycle.take(Stage.SESSION, close)
         endpoints[CONSOLE] = own_place.host, own_place.port
@@ -89,6 +98,19 @@ def bind_broker(
     local = LocalMetadata(FileMetadataStore(storage), own, uuid.uuid4)
     local.load()
     return BoundBroker(network, addresses, config, storage, local, sockets, tls, own_place)
+
+
+def _about_console(settings: Settings) -> str | None:
+    """Return a line for the log about the rights of a console that access rules hold for."""
+    server, broker = settings.server, settings.broker
+    if not (broker.authorizer_class_name and server.console_enable and server.http_listener):
+        return None
+    closed = missing_with_authorizer(server)
+    if closed is not None:
+        return closed
+    if server.console_principal in parse_super_users(broker.super_users):
+        return f"who opens the console may do everything, because {server.console_principal} is one of super.users"
+    return None
 
 
 def _first_plain(addresses: dict[str, str], settings: Settings) -> OwnPlace | None:

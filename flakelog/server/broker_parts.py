@@ -12,6 +12,8 @@ from broker.log.log_manager import LogManager
 from broker.net.jobs_at_once import run_at_once
 from broker.net.server import BrokerServer
 from broker.security.altered_tls import AlteredTls
+from broker.security.authorization.acl import USER
+from broker.security.principal_rules import ANONYMOUS
 from broker.services.context import BrokerServices
 from broker.services.start import open_logs
 from broker.waiting.purgatory import Purgatory
@@ -20,6 +22,7 @@ from flakelog.console.own_place import OwnPlace
 from flakelog.machine import file_limit, partition_files
 from flakelog.server.bound_broker import BoundBroker
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
+from flakelog.server.own_socket import CONSOLE
 from flakelog.server.sasl_parts import sasl_listeners
 from flakelog.settings import Settings
 from idgen.settings import InvalidSetting
@@ -99,6 +102,8 @@ def open_broker(
         group_config=settings.group,
         tls=_altered_tls(bound.tls, settings, report),
         sasl=sasl_listeners(settings, machine_dir, reactor, report, lifecycle),
+        own_listener=CONSOLE if CONSOLE in local.broker.endpoints else None,
+        own_user=(settings.server.console_principal or f"{USER}:{ANONYMOUS}").removeprefix(f"{USER}:"),
         **({} if cluster is None else cluster.fields_of_services()),
     )
     services.transaction_config = settings.transaction

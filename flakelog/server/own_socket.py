@@ -1,6 +1,6 @@
-"""The socket at which the console reaches the broker of its process where all listeners speak TLS.
+"""The socket at which the console reaches the broker of its process, with an authorizer, or without a plain listener.
 
-Only the owner of the data directory may open it.
+Only the owner of the data directory may open it. With an authorizer its clients have the console's principal.
 """
 
 from collections.abc import Callable

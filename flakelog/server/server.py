@@ -66,7 +66,9 @@ class Server:
         """The addresses by name, the console's among them if there is a console."""
         addresses = dict(self.addresses)
         if self.engine is not None and "http" in addresses:
-            console = console_address(self.settings.server, addresses["http"], socket.gethostname())
+            guarded = bool(self.settings.broker.authorizer_class_name)
+            machine = socket.gethostname()
+            console = console_address(self.settings.server, addresses["http"], machine, has_authorizer=guarded)
             addresses |= {} if console is None else {"console": console}
         return addresses
 

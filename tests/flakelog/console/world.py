@@ -1,12 +1,16 @@
 """A server process for the console's pages, over a broker in memory, and the HTML of its pages."""
 
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 from twisted.internet.defer import maybeDeferred
 
 from broker.client.blocking import Client
 from broker.client.connection import ClientConnection
+from broker.client.errors import BrokerError
+from broker.metadata.image import RegisteredBroker
 from flakelog.config import ServerConfig
+from flakelog.console.access import Access
 from flakelog.console.action_pages import ActionPages
 from flakelog.console.broker_pages import BrokerPages
 from flakelog.console.message_pages import MessagePages
@@ -36,15 +40,29 @@ class Clock:
 class MemoryClient(Client):
     """The blocking client of a broker in memory."""
 
-    def __init__(self, broker):
+    def __init__(self, broker, access=None):
         super().__init__("127.0.0.1:9092")
-        self._peer = broker.connect()
+        self._access = access or Access(broker.services)
+        self._api_key = -1
+        self._peer = broker.connect(listener=broker.services.own_listener or "")
         self._decoder = ClientConnection("console")
+
+    @contextmanager
+    def explaining(self):
+        try:
+            yield
+        except BrokerError as error:
+            raise self._access.explained(error, self._api_key) from error
+
+    def run(self, steps):
+        with self.explaining():
+            return super().run(steps)
 
     def give_up(self, address):
         """Every request is answered at once."""
 
     def send(self, exchange):
+        self._api_key = exchange.api_key
         self._peer.feed(self._decoder.request(exchange)[1])
 
     def receive(self, address):
@@ -57,20 +75,27 @@ class MemoryClient(Client):
 class Jobs:
     """Jobs that are done at once, in the test's thread."""
 
-    def __init__(self, broker):
-        self.client = MemoryClient(broker)
+    def __init__(self, broker, access):
+        self.client = MemoryClient(broker, access)
 
     def run(self, job):
-        return maybeDeferred(job, self.client)
+        return maybeDeferred(self._carry_out, job)
+
+    def _carry_out(self, job):
+        with self.client.explaining():
+            return job(self.client)
 
     def change(self, job, ended):
         return self.run(job).addBoth(ended)
 
 
 class World:
-    """A broker in memory, and the pages over it."""
+    """A broker in memory, and the pages over it. `user` is that of the console, which then has a separate listener."""
 
-    def __init__(self, *, page_records=100, page_bytes=1 << 20, search_bytes=1 << 28, **settings):
+    def __init__(self, *, page_records=100, page_bytes=1 << 20, search_bytes=1 << 28, user=None, **settings):
+        if user is not None:
+            own = RegisteredBroker(1, {"": ("localhost", 9092), "CONSOLE": ("console", 0)})
+            settings |= {"own": own, "membership": {"own_listener": "CONSOLE", "own_user": user}}
         self.broker = EngineBroker(**settings)
         self.clock = Clock()
         self.server = SimpleNamespace(
@@ -78,16 +103,17 @@ class World:
             scope="memory", addresses={"broker": "127.0.0.1:9092", "http": "127.0.0.1:8609"}, serving=True,
             stopped=False, reactor=None,
         )  # fmt: skip
-        self.pages = BrokerPages(self.server, self.broker.engine)
-        self.jobs = Jobs(self.broker)
+        access = Access(self.broker.services)
+        self.pages = BrokerPages(self.server, self.broker.engine, access)
+        self.jobs = Jobs(self.broker, access)
         config = ServerConfig(
             console_page_records=page_records, console_page_bytes=page_bytes, console_search_bytes=search_bytes
         )
         services = self.broker.services
-        self.messages = MessagePages(services, self.jobs, config, self.pages.layout)
-        self.search = SearchPages(services, self.jobs, config, self.clock.now_ms)
-        self.work = WorkPages(self.server, services, self.jobs, config)
-        self.actions = ActionPages(services, self.jobs, self.clock.now_ms)
+        self.messages = MessagePages(services, access, self.jobs, config, self.pages.layout)
+        self.search = SearchPages(services, access, self.jobs, config, self.clock.now_ms)
+        self.work = WorkPages(self.server, services, access, self.jobs, config)
+        self.actions = ActionPages(services, access, self.jobs, self.clock.now_ms)
 
     @property
     def client(self):
