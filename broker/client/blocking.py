@@ -191,7 +191,7 @@ class Client:
         return known
 
     def _open(self, address: Address) -> SocketConnection:
-        sock, security = self.open_socket(address, self._connect_timeout_s), self.core.security
+        sock, security = self.open_socket(address, self._connect_timeout_s), self.security_at(address)
         context = None if security is None else security.context()
         if context is None:
             made = SocketConnection(sock, self._client_id)
@@ -206,7 +206,15 @@ class Client:
         self._connections[address] = made
         if security is not None and security.asks_login:
             self._log_in(address, made)
+        self.begin(address, made)
         return made
+
+    def security_at(self, address: Address) -> "ClientSecurity | None":
+        """Return the security of connections to an address. A client of several listeners overrides it."""
+        return self.core.security
+
+    def begin(self, address: Address, connection: SocketConnection) -> None:
+        """Do nothing. A client that has to say more over each new connection, before its requests, overrides it."""
 
     def _log_in(self, address: Address, connection: SocketConnection) -> None:
         security = self.core.security
@@ -245,7 +253,7 @@ class Client:
             reason, known = str(error) or type(error).__name__, self._connections.get(address)
             is_end = isinstance(error, (ConnectionError, SSLEOFError))
             if known is not None and is_end:
-                reason = known.with_hint(reason, self.core.security)
+                reason = known.with_hint(reason, self.security_at(address))
             self._drop(address)
             if isinstance(error, SSLError) and not is_end:
                 raise tls_failure(address, error) from error

@@ -149,6 +149,7 @@ _BROKER_ROWS = (
     Api(7, "ControlledShutdown", 3, 3, 3, "controlled_shutdown", between_brokers=True),
     Api(24, "AddPartitionsToTxn", 4, 5, 3, "add_partitions_for_brokers", between_brokers=True),
     Api(56, "AlterPartition", 2, 3, 0, "alter_partition", between_brokers=True),
+    Api(58, "Envelope", 0, 0, 0, "envelope", between_brokers=True),
     Api(67, "AllocateProducerIds", 0, 0, 0, "allocate_producer_ids", between_brokers=True),
 )
 

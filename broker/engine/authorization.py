@@ -13,8 +13,9 @@ from broker.now import Now
 from broker.security.authorization.acl import ResourceType
 from broker.security.authorization.audit_log import AuditLog
 from broker.security.authorization.authorizer import Authorizer
-from broker.security.authorization.rights import FAILED, ConnectionRights, Rights
-from broker.services.context import RequestContext
+from broker.security.authorization.rights import FAILED, ConnectionRights, Peer, Rights
+from broker.services.context import BrokerServices, RequestContext
+from broker.services.delegation import DelegatedClient
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError
 
@@ -25,9 +26,16 @@ _NAMED_IN = {
 """The fields in which a request names a group or a transactional id."""
 
 
-def rights_of(conn: Connection, authorizer: Authorizer, audit: AuditLog) -> ConnectionRights:
+def rights_of(client: Peer, authorizer: Authorizer, audit: AuditLog) -> ConnectionRights:
     """Return the rights of a connection's client."""
-    return ConnectionRights(lambda api, row: Rights(authorizer, audit, conn, api, row))
+    return ConnectionRights(lambda api, row: Rights(authorizer, audit, client, api, row))
+
+
+def delegate(conn: Connection, client: DelegatedClient, services: BrokerServices) -> None:
+    """Let a connection act for another client, with the rights of that one."""
+    conn.user = client.user
+    if services.authorizer is not None:
+        conn.rights = rights_of(client, services.authorizer, services.audit)
 
 
 def handle_authorized(api: Api, call: RequestContext, rights: Rights, now: Now) -> Any:

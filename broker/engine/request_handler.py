@@ -9,7 +9,7 @@ from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
 from broker.engine.api_table import INTER_BROKER, PRODUCE, SERVED_UNINFORMED, Api
 from broker.engine.authenticator import Authenticator
-from broker.engine.authorization import handle_authorized
+from broker.engine.authorization import delegate, handle_authorized
 from broker.engine.throttle import Throttle
 from broker.metadata.image import IMAGE_CAME
 from broker.produce.batch_opening import BatchOpening
@@ -18,6 +18,7 @@ from broker.produce.produce_commit import ProduceCommit
 from broker.produce.turn import StagedProduce
 from broker.produce.validate import PARTITIONS_AT_ONCE
 from broker.services.context import BrokerServices, RequestContext
+from broker.services.delegation import Delegation
 from broker.stamping.id_stamper import Backpressure
 from broker.steps import Steps, at_once, rest_of
 from broker.waiting.purgatory import Delayed
@@ -197,6 +198,9 @@ class RequestHandler:
     ) -> None:
         if response.__class__ is Delayed:
             self._channel.wait(conn, api.codec, call.version, correlation_id, response)
+        elif response.__class__ is Delegation:
+            delegate(conn, response.client, self._services)
+            self._channel.reply(conn, api.codec, call.version, correlation_id, response, None)
         elif response is None:
             self._services.metrics.of_api(api.key).observe(self._clock.clock_ns() - self._clock.began_ns)
         # Rows other than the table's (quotas, failures of a test) do more with an answer than encode it.

@@ -85,4 +85,5 @@ RIGHTS: Mapping[str, ApiRights] = {
     "add_partitions_for_brokers": _OF_BROKERS,
     "alter_partition": _OF_BROKERS,
     "allocate_producer_ids": _OF_BROKERS,
+    "envelope": _OF_BROKERS,
 }

@@ -93,6 +93,8 @@ class Image:
         self.credentials: Mapping[tuple[str, int], Credential] = {}
         """By user and mechanism (1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512)."""
         self.acls: frozenset[AclBinding] = frozenset()
+        self.listener_of: dict[str, str] = {}
+        """For a listener that only one broker has: the listener by whose addresses its clients reach the others."""
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_metric: dict[str, dict[str, None]] = {}
@@ -107,12 +109,13 @@ class Image:
 
     def nodes(self, listener: str) -> list[Node]:
         """Return the live brokers, as clients of a listener reach them. A broker without that listener is left out."""
+        listener = self.listener_of.get(listener, listener)
         return [node for broker in self.brokers.values() if (node := broker.at(listener)) is not None]
 
     def node(self, broker_id: int, listener: str) -> Node | None:
         """Return a live broker, as clients of a listener reach it."""
         broker = self.brokers.get(broker_id)
-        return None if broker is None else broker.at(listener)
+        return None if broker is None else broker.at(self.listener_of.get(listener, listener))
 
     # --- topics --------------------------------------------------------------------------------------------------
 

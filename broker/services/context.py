@@ -210,6 +210,8 @@ class BrokerServices:
         listeners = {endpoint.listener for endpoint in member.membership.registration.endpoints}
         self.protected_listeners = of_brokers if listeners - of_brokers else frozenset()
         self.metadata = member.image
+        if self.own_listener is not None:
+            self.metadata.listener_of = {self.own_listener: member.membership.listener}
         self.metadata.on_change = self._led.clear
         self.producer_ids = member.producer_ids
         self.changes = MetadataChanges(member.executor, member.producer_ids, self.purgatory)

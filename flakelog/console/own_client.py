@@ -22,10 +22,13 @@ from twisted.python.threadpool import ThreadPool
 
 from broker.client.address import Address
 from broker.client.blocking import Client
-from broker.client.core import Exchange, Steps
+from broker.client.core import Exchange, Steps, carry_out
+from broker.client.delegation import act_for
 from broker.client.errors import BrokerError, Unreachable
+from broker.client.security.client_security import ClientSecurity
+from broker.client.socket_connection import SocketConnection
 from coordination.socket_folder import SocketFolder
-from flakelog.console.own_place import OwnPlace
+from flakelog.console.own_place import OtherBrokers, OwnPlace
 from flakelog.console.security import RequestRefused
 from flakelog.console.visit import PageTimeout
 
@@ -52,7 +55,7 @@ class OwnClient(Client):
 
     In a cluster, `advertised` is the broker's address for clients, and requests to other brokers go to theirs. With
     `sockets` an address is the name of a socket in that folder. `explained` returns the error to raise in place of a
-    broker's.
+    broker's. `others` is how other brokers are reached, if not in the same way.
     """
 
     def __init__(
@@ -61,10 +64,13 @@ class OwnClient(Client):
         advertised: Address | None = None,
         sockets: SocketFolder | None = None,
         explained: Explained = as_it_is,
+        others: OtherBrokers | None = None,
     ) -> None:
         self._explained = explained
-        super().__init__([address], timeout_ms=TIMEOUT_MS, client_id=CLIENT_ID)
+        security = None if others is None else others.security()
+        super().__init__([address], timeout_ms=TIMEOUT_MS, client_id=CLIENT_ID, security=security)
         self._sockets = sockets
+        self._others = others
         self._own = address
         self._advertised = advertised
         self._end: Exception | None = None
@@ -103,13 +109,27 @@ class OwnClient(Client):
         with self._ending():
             return super().receive(self._reached(address))
 
+    def security_at(self, address: Address) -> ClientSecurity | None:
+        return None if address == self._own else super().security_at(address)
+
+    def begin(self, address: Address, connection: SocketConnection) -> None:
+        """Let a connection to another broker act for the console's principal, and not as this broker."""
+        if address == self._own or self._others is None or not self._others.principal:
+            return
+        try:
+            carry_out(act_for(address, self._others.principal), connection.ask)
+        except BaseException:  # a signal too: no call may use the connection as this broker
+            self._drop(address)
+            raise
+
     def open_socket(self, address: Address, timeout_s: float) -> socket.socket:
-        if self._sockets is None:
+        sockets = self._sockets if address == self._own or self._others is None else self._others.sockets
+        if sockets is None:
             return super().open_socket(address, timeout_s)
         made = socket.socket(socket.AF_UNIX)
         try:
             made.settimeout(timeout_s)
-            made.connect(self._sockets.socket_path(address.host))
+            made.connect(sockets.socket_path(address.host))
         except OSError:
             made.close()
             raise
@@ -153,6 +173,9 @@ class OwnBroker:
         self._sockets = place.sockets
         # In a folder of sockets each broker has the name that it advertises there.
         self._advertised = self._address if advertised is not None and place.sockets is not None else advertised
+        self._others = place.others
+        if self._others is not None:
+            self._advertised = self._others.own
         self._reactor = reactor
         self._page_seconds = page_seconds
         self._threads: _Threads | None = None
@@ -210,7 +233,7 @@ class OwnBroker:
         return wanted
 
     def _client(self) -> OwnClient:
-        return OwnClient(self._address, self._advertised, self._sockets, self._explained)
+        return OwnClient(self._address, self._advertised, self._sockets, self._explained, self._others)
 
     def _start(self, client: OwnClient, job: Callable[[Client], T]) -> "Deferred[T]":
         """Run a job in a thread; return a Deferred that fires when it has ended. Raise RequestRefused."""

@@ -115,7 +115,11 @@ def open_broker(
     engine = make_engine(services)
     lifecycle.take(Stage.LOGS, partial(services.close, run_at_once))
     network.use(engine)
-    return BrokerParts(network, engine, addresses, bound.own_place, cluster)
+    own_place = bound.own_place
+    if cluster is not None and services.own_listener is not None:
+        principal = "" if services.authorizer is None else f"{USER}:{services.own_user}"
+        own_place = own_place._replace(others=cluster.other_brokers(principal))
+    return BrokerParts(network, engine, addresses, own_place, cluster)
 
 
 def _altered_tls(tls: "TlsListeners | None", settings: Settings, report: Report) -> AlteredTls:

@@ -47,6 +47,7 @@ from broker.wire.inter_broker import ControlledShutdownRequest
 from coordination.port import ConnectionLost, CoordinationError, Coordinator, SessionLost
 from coordination.sessions import open_session
 from coordination.socket_folder import SocketFolder
+from flakelog.console.own_place import OtherBrokers
 from flakelog.inter_broker import security_of_brokers
 from flakelog.listeners import PLAINTEXT, parse_names
 from flakelog.machine import boot_id
@@ -200,6 +201,11 @@ class ClusterPart:
         trusted = None if self._bound.sockets is None else PROCESSES
         services = {"member": self.member, "spread": _spread, "trusted_listener": trusted}
         return services | {"peer_security": self.security}
+
+    def other_brokers(self, principal: str) -> OtherBrokers:
+        """Return how the console reaches the other brokers; its principal is empty without an authorizer."""
+        own = Address(*self._bound.local.broker.endpoints[self.member.membership.listener])
+        return OtherBrokers(own, self._bound.sockets, lambda: self.security.now, principal)
 
     # --- the start -----------------------------------------------------------------------------------------------
 

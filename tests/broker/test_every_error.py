@@ -23,13 +23,14 @@ SETTINGS = {
 NOT_ANSWERED = {
     "NETWORK_EXCEPTION": "flakelog.testing closes connections with it, and it stands for a broker that does not answer",
 }
-# Codes that only partitions of several copies, or listeners of SASL, answer, by API, with the tests that have them.
+# Codes that only clusters, partitions of several copies, or listeners of SASL answer, by API, with their tests.
 ELSEWHERE = {
     "ListOffsets": {"OFFSET_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE"},  # handlers/test_replicated_offsets.py
     "DeleteRecords": {"REQUEST_TIMED_OUT", "NOT_LEADER_OR_FOLLOWER"},  # there too
     "Fetch": {"STALE_BROKER_EPOCH"},  # handlers/test_follower_fetch.py
     "Produce": {"NOT_ENOUGH_REPLICAS_AFTER_APPEND"},  # handlers/test_acks_all.py
     "SaslAuthenticate": {"SASL_AUTHENTICATION_FAILED"},  # engine/test_authenticator.py
+    "Envelope": {"PRINCIPAL_DESERIALIZATION_FAILURE"},  # membership/test_envelope.py
 }
 
 

@@ -10,6 +10,7 @@ from kio.schema.add_partitions_to_txn.v5.request import (
     AddPartitionsToTxnTransaction,
 )
 from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsRequest
+from kio.schema.envelope.v0.request import EnvelopeRequest
 from kio.schema.types import BrokerId, ProducerId, TopicName, TransactionalId
 from kio.schema.write_txn_markers.v1.request import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kio.static.primitive import i16, i32, i64
@@ -21,6 +22,7 @@ from broker.wire.inter_broker import (
     ControlledShutdownRequest,
     IsrMember,
 )
+from broker.wire.principal_data import encode_principal
 from tests.broker.membership.orders import leader_and_isr, stop_replica, update_metadata
 
 EPOCH = 99
@@ -35,6 +37,9 @@ REQUESTS = {
     ),
     "AllocateProducerIds": lambda at: AllocateProducerIdsRequest(
         broker_id=BrokerId(1), broker_epoch=i64(at.epoch)
+    ),
+    "Envelope": lambda at: EnvelopeRequest(
+        request_data=b"", request_principal=encode_principal("User", "ANONYMOUS"), client_host_address=b""
     ),
     "AddPartitionsToTxn": lambda at: AddPartitionsToTxnRequest(
         transactions=(

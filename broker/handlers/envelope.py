@@ -1,0 +1,42 @@
+"""Envelope, v0 to v0.
+
+Behaviour: lets the connection of a broker act for the principal in the request, from its host, until it is closed.
+Another broker sends it for the web console of its process, whose requests this broker then judges by the console's
+principal. As in Kafka it needs ClusterAction, because who may send it can take each user's place (KIP-590).
+
+Kafka's brokers send each request of a client in an Envelope of its own. Here `request_data` is empty, and the client's
+requests follow as they are. A request with data is refused with INVALID_REQUEST. A connection acts for one principal
+only: a second Envelope is judged by the rights of the first one's.
+"""
+
+from ipaddress import ip_address
+from typing import Any
+
+from broker.now import Now
+from broker.security.authorization.acl import EVERYBODY, USER
+from broker.services.context import RequestContext
+from broker.services.delegation import DelegatedClient, Delegation
+from broker.wire.errors import ErrorCode, WireError
+
+LOCAL = "local"
+"""The host of a client without an address: it runs in the process of the broker that sent the Envelope."""
+
+
+def handle(call: RequestContext, now: Now) -> dict[str, Any]:
+    from broker.wire.principal_data import decode_principal  # it loads kio
+
+    if call.request.request_data:
+        return _answer(ErrorCode.INVALID_REQUEST)
+    try:
+        kind, user = decode_principal(call.request.request_principal or b"")
+        packed = bytes(call.request.client_host_address)
+        address = str(ip_address(packed)) if packed else LOCAL
+    except (WireError, ValueError):
+        return _answer(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+    if kind != USER or not user or f"{USER}:{user}" == EVERYBODY:
+        return _answer(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+    return Delegation(DelegatedClient(user, address), _answer(ErrorCode.NONE))
+
+
+def _answer(code: ErrorCode) -> dict[str, Any]:
+    return {"response_data": None, "error_code": code}
