@@ -1,8 +1,8 @@
 """Envelope, v0 to v0.
 
 Behaviour: lets the connection of a broker act for the principal in the request, from its host, until it is closed.
-Another broker sends it for the web console of its process, whose requests this broker then judges by the console's
-principal. As in Kafka it needs ClusterAction, because who may send it can take each user's place (KIP-590).
+Another broker sends it for the web console of its process. This broker then checks the console's requests by the
+console's principal. As in Kafka, a sender needs ClusterAction, because it can act for every user (KIP-590).
 
 Kafka's brokers send each request of a client in an Envelope of its own. Here `request_data` is empty, and the client's
 requests follow as they are. A request with data is refused with INVALID_REQUEST. A connection acts for one principal

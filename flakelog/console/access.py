@@ -49,7 +49,7 @@ class _Console:
 
 
 class MissingRight(Exception):
-    """The console's principal lacks a right. `command` grants it."""
+    """The console's principal lacks a right. `reason` says which one, and `command` grants it."""
 
     def __init__(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> None:
         verb, kind = operation.name.lower().replace("_", "-"), _WORDS[resource_type]
@@ -57,10 +57,8 @@ class MissingRight(Exception):
         resource = "the cluster" if is_cluster else f"{kind.replace('-', ' ')} {name}"
         option = f"--{kind}" if is_cluster else f"--{kind} {shlex.quote(name)}"
         self.command = f"flakelog acl add --allow {shlex.quote(principal)} --operation {verb} {option}"
-        super().__init__(
-            f"the console acts as {principal}, which lacks the right {verb} on {resource}; this grants it: "
-            + self.command
-        )
+        self.reason = f"the console acts as {principal}, which lacks the right {verb} on {resource}"
+        super().__init__(f"{self.reason}; this grants it: {self.command}")
 
 
 class Access:
@@ -75,7 +73,7 @@ class Access:
             self._rights = Rights(services.authorizer, services.audit, _Console(services.own_user), API, ApiRights())
 
     def sees(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Return True if a page may show a resource. What it may not show is left out, and the audit log has no line.
+        """Return True if a page may show a resource. If not, the page leaves it out, without a line in the audit log.
         """
         return sees(self._rights, operation, resource_type, name)
 

@@ -5,14 +5,16 @@ from typing import Any
 from urllib.parse import quote
 
 from broker.services.context import BrokerServices
+from flakelog.console import actions, rule_actions
 from flakelog.console.access import Access
-from flakelog.console.actions import ACTIONS, Action, Done, Planned, Task
+from flakelog.console.actions import Action, Done, Planned, Task
 from flakelog.console.message_pages import Jobs
 from flakelog.console.pages import NotThere, View, error_view
 from flakelog.console.topics import config_rows
 from flakelog.console.visit import Fields
 from flakelog.visible_text import visible_line
 
+ACTIONS = actions.ACTIONS | rule_actions.ACTIONS
 CONFIRMED = "yes"
 LINE_CHARACTERS_MAX = 500
 
@@ -95,6 +97,8 @@ def _back(fields: Fields) -> str:
         return f"/console/letters/{quote(topic, safe='')}"
     if fields.text("mirror"):
         return "/console/mirrors"
+    if fields.text("principal"):
+        return "/console/rules"
     return f"/console/topics/{quote(fields.text('topic'), safe='')}".rstrip("/")
 
 

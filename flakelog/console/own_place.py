@@ -9,9 +9,9 @@ from coordination.socket_folder import SocketFolder
 
 
 class OtherBrokers(NamedTuple):
-    """How the console connects to other brokers: as its own broker does, at the listener of brokers.
+    """How the console connects to other brokers: as the broker of its process does, at the listener of brokers.
 
-    `own` is the address of its own broker there. With `sockets` an address is the name of a socket in that folder.
+    `own` is the address of that broker there. With `sockets` an address is the name of a socket in that folder.
     `security` returns that of a connection made now. Each connection acts for `principal`; without an authorizer that
     is empty.
     """

@@ -10,7 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from broker.version import VERSION
 from flakelog.console import text
+from flakelog.console.access import MissingRight
 from flakelog.console.messages import Row
+from flakelog.console.rules import KINDS, VERBS, word_of
 from flakelog.console.security import Session
 from flakelog.visible_text import visible
 
@@ -21,6 +23,8 @@ NAVIGATION = (
     ("/console/groups", "Groups"),
     ("/console/transactions", "Transactions"),
     ("/console/quotas", "Quotas"),
+    ("/console/rules", "Rules"),
+    ("/console/users", "Users"),
     ("/console/ids", "Ids"),
     ("/console/topologies", "Topologies"),
     ("/console/mirrors", "Mirrors"),
@@ -64,8 +68,9 @@ def environment(principal: str = "") -> Environment:
     )
     made.filters.update(
         number=text.number, size=text.size, duration=text.duration, time=text.time, shown=text.shown,
-        visible=visible,
+        visible=visible, word=word_of,
     )  # fmt: skip
+    made.globals.update(kinds=tuple(KINDS), verbs=tuple(VERBS))
     made.globals.update(version=VERSION, navigation=NAVIGATION, htmx=HTMX, uplot=UPLOT, principal=principal)
     for name in made.list_templates(["html"]):
         made.get_template(name)
@@ -76,7 +81,14 @@ def error_view(
     status: int, reason: str, more: tuple[str, str] | None = None, title: str = "Not shown"
 ) -> View:
     """Return the page that says why something is not shown, or not done; `more` is a link's address and text."""
-    return View("error.html", title, "", {"status": status, "reason": reason, "more": more}, status=status)
+    model = {"status": status, "reason": reason, "more": more, "command": ""}
+    return View("error.html", title, "", model, status=status)
+
+
+def missing_view(missing: MissingRight, title: str = "Not shown") -> View:
+    """Return the page that names a right that the console lacks, with the command that grants it."""
+    model = {"status": 403, "reason": missing.reason, "more": None, "command": missing.command}
+    return View("error.html", title, "", model, status=403)
 
 
 def render(templates: Environment, view: View, session: Session | None, is_locked: bool) -> bytes:

@@ -219,7 +219,7 @@ def missing_with_authorizer(config: ServerConfig) -> str | None:
     It needs a principal, so that it has no rights by accident, and a token, because a user of this machine may not have
     the rights of that principal.
     """
-    missing = [] if config.console_principal else ["flakelog.console.principal=User:NAME, whose rights it has then"]
+    missing = [] if config.console_principal else ["flakelog.console.principal=User:NAME"]
     missing += [] if config.console_token else ["flakelog.console.token"]
     if not missing:
         return None

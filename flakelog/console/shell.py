@@ -27,7 +27,8 @@ from flakelog.console.messages import Tail, positions_text
 from flakelog.console.mirror_pages import PAGES as MIRROR_PAGES
 from flakelog.console.mirror_pages import MirrorPages
 from flakelog.console.own_client import OwnBroker
-from flakelog.console.pages import NotThere, View, error_view, render, render_part, render_rows
+from flakelog.console.pages import NotThere, View, error_view, missing_view, render, render_part, render_rows
+from flakelog.console.rule_pages import RulePages
 from flakelog.console.search_pages import SearchPages
 from flakelog.console.security import (
     FORWARDED,
@@ -97,6 +98,7 @@ class Console:
         self.actions = ActionPages(engine.services, access, jobs, self._now_ms)
         self.work = WorkPages(server, engine.services, access, jobs, config)
         self.mirrors = MirrorPages(server, jobs)
+        self.rules = RulePages(engine.services, jobs)
         self.streams = Streams(server.reactor, config.console_max_streams, EXPECTED)
         self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"
         self._static = _static_files()
@@ -128,6 +130,8 @@ class Console:
             "/replays": self.work.replays_page,
             "/replay": self.work.replay_page,
             "/quotas": self.pages.quotas_page,
+            "/rules": self.rules.rules_page,
+            "/users": self.rules.users_page,
             "/ids": self.pages.ids_page,
         }
         for path, page in pages.items():
@@ -200,6 +204,9 @@ class Console:
         error = failure.value
         if isinstance(error, CancelledError):  # the peer closed its connection
             return failure
+        if isinstance(error, MissingRight):
+            title = "Not done" if request.method == b"POST" else "Not shown"
+            return self._answer(request, session, missing_view(error, title))
         more = error.more if isinstance(error, NotThere) else None
         return self._error(request, session, *_reason(failure), more)
 

@@ -2,9 +2,8 @@
 
 from tests.compat.console import test_console_browser as pages
 
-# The browser, a server with something for each page, and pages whose errors fail a test.
-allowed, browser, client = pages.allowed, pages.browser, pages.client
-open_page, server = pages.open_page, pages.server
+# A server with something for each page.
+client, server = pages.client, pages.server
 
 
 def test_back_and_reload_never_send_a_form_again(open_page, client, allowed):

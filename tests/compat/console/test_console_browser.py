@@ -6,21 +6,20 @@ FLAKELOG_PICTURES=docs/pictures makes the tests save their screenshots there.
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 
 from broker.client.blocking import Client
 from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations import groups
+from tests.compat.console.browser_checks import CHROMIUM, CONTRAST, OVERFLOW, picture
 from tests.compat.console.console_data import TIME_MS, fill, order
-from tests.compat.server_process import ROOT, ServerProcess
-from tests.patience import MS, until
+from tests.compat.server_process import ServerProcess
+from tests.patience import until
 
-CHROMIUM = Path("/usr/bin/chromium")
 if not CHROMIUM.exists():
     pytest.skip(f"no browser at {CHROMIUM}: the console is not tested in one", allow_module_level=True)
-playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: the console is not tested in a browser")
+pytest.importorskip("playwright.sync_api", reason="no Playwright: the console is not tested in a browser")
 
 HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1"><p hx-get=/x hx-trigger=load>\u202e'
 PAGES = {
@@ -40,25 +39,6 @@ PAGES = {
 PICTURES = {
     ("messages", 1280, "light"), ("topology", 1280, "light"), ("topic", 320, "dark"),
 }  # fmt: skip
-# The contrast of each visible text with its background, by WCAG 2.2 (1.4.3).
-CONTRAST = """() => {
-  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
-  const linear = (c) => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
-  const light = ([r, g, b]) => [r, g, b].map((c) => linear(c / 255))
-    .reduce((sum, c, at) => sum + c * [.2126, .7152, .0722][at], 0);
-  const behind = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
-    if (c.length < 4 || c[3] === 1) return c; } return [255, 255, 255]; };
-  const found = [];
-  for (const e of document.querySelectorAll("body *")) {
-    const text = [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.textContent.trim()).join("");
-    if (!text || !e.checkVisibility() || e.closest("svg, .uplot, .skip")) continue;
-    const style = getComputedStyle(e), [a, b] = [light(rgb(style.color)), light(behind(e))].sort((x, y) => y - x);
-    const big = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700);
-    const ratio = (a + .05) / (b + .05);
-    if (ratio < (big ? 3 : 4.5)) found.push(`${text.slice(0, 40)}: ${ratio.toFixed(2)}`);
-  }
-  return found;
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -69,62 +49,10 @@ def server(tmp_path_factory):
         yield running
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        made = driver.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield made
-        made.close()
-
-
-@pytest.fixture
-def allowed():
-    """Parts of the errors that the pages of a test may report."""
-    return []
-
-
-@pytest.fixture
-def open_page(browser, server, allowed):
-    """Return a function that opens a page; the test fails if one reports an error."""
-    contexts, errors = [], []
-
-    def opened(path, width=1280, height=800, scheme="light", script=True, address=None):
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=script
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(MS)
-        page.on("console", lambda each: errors.append(each.text) if each.type in ("error", "warning") else None)
-        page.on("pageerror", lambda each: errors.append(str(each)))
-        page.goto(f"http://{address or server.http}{path}")
-        return page
-
-    yield opened
-    for each in contexts:
-        each.close()
-    assert not [error for error in errors if not any(part in error for part in allowed)]
-
-
 @pytest.fixture
 def client(server):
     with Client(server.address) as made:
         yield made
-
-
-def picture(page, name, points=0):
-    """Save a screenshot with few colours, so that it is small, if the environment asks for pictures.
-
-    Wait until the first chart has some points.
-    """
-    if where := os.environ.get("FLAKELOG_PICTURES"):
-        from PIL import Image
-
-        if points:
-            until(lambda: page.evaluate("document.querySelector('.chart').points[0].length") >= points)
-        file = ROOT / where / f"console-{name}.png"
-        page.screenshot(path=file)
-        Image.open(file).convert("RGB").quantize(96).save(file, optimize=True)
 
 
 def draw(page, client, name):
@@ -183,8 +111,6 @@ def test_the_console_works_by_keyboard(open_page):
 
 # --- layout ----------------------------------------------------------------------------------------------------------
 
-OVERFLOW = """() => [document.documentElement, ...document.querySelectorAll(".scroll")]
-  .map((each) => each.scrollWidth - each.clientWidth)"""
 # The first two cells of a row, after its table was scrolled to its right end: are they in sight, above all others?
 IN_SIGHT = """(table) => {
   const box = table.closest(".scroll");

@@ -80,7 +80,7 @@ def test_a_rule_opens_its_pages_at_once_and_each_request_is_checked(server, admi
 
 
 PAGES = ("/", "topics", "topics/orders", "topics/orders/messages", "groups", "transactions", "quotas", "ids")
-PAGES += ("topologies", "mirrors", "replays")
+PAGES += ("rules", "users", "topologies", "mirrors", "replays")
 
 
 def test_the_rules_of_the_documentation_open_all_pages(server, admin):

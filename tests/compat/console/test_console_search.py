@@ -5,9 +5,8 @@ from tests.compat.console import test_console_browser as pages
 from tests.compat.console.console_data import TIME_MS
 from tests.patience import until
 
-# The browser, a server with something for each page, and pages whose errors fail a test.
-allowed, browser, client = pages.allowed, pages.browser, pages.client
-open_page, server = pages.open_page, pages.server
+# A server with something for each page.
+client, server = pages.client, pages.server
 
 
 def fill_hay(client, topic, batches):

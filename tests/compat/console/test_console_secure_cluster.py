@@ -126,7 +126,7 @@ def guarded(tmp_path_factory, zookeeper):
 
 
 def test_without_a_plain_listener_each_console_shows_the_messages_of_all_brokers(unguarded):
-    """It showed those of its own broker only, because the others had no listener that it could reach."""
+    """The console could not reach the TLS listeners of other brokers."""
     assert [shown(visitor) for visitor in unguarded.visitors()] == [(200, [*PARTITIONS])] * 2
 
 
@@ -153,7 +153,7 @@ def test_with_an_authorizer_other_brokers_judge_the_console_by_its_principal(gua
 
 
 def test_with_an_authorizer_the_controller_judges_an_action_by_the_principal(guarded):
-    """One of both brokers is not the controller, and sends the console's request there."""
+    """One console's broker is the controller, and the other's is not."""
     for visitor in guarded.visitors():
         status, text = visitor.confirm("create-topic", name="made")
         assert status == 403 and "lacks the right create on topic made" in text

@@ -213,8 +213,8 @@ def headers():
 @pytest.mark.parametrize(
     "given, missing",
     [
-        ({}, "set flakelog.console.principal=User:NAME, whose rights it has then and flakelog.console.token"),
-        ({"console_token": TOKEN}, "set flakelog.console.principal=User:NAME, whose rights it has then"),
+        ({}, "set flakelog.console.principal=User:NAME and flakelog.console.token"),
+        ({"console_token": TOKEN}, "set flakelog.console.principal=User:NAME"),
         ({"console_principal": "User:console"}, "set flakelog.console.token"),
     ],
 )

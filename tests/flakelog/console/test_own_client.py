@@ -2,18 +2,31 @@
 
 import socket
 from queue import SimpleQueue
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 
-from broker.client.errors import Unreachable
-from flakelog.console.own_client import CHANGE_SECONDS, CHANGES_MAX, GRACE_SECONDS, JOBS_MAX, THREADS_MAX, OwnBroker
-from flakelog.console.own_place import OwnPlace
+from broker.client.address import Address
+from broker.client.api_versions import ENVELOPE, METADATA
+from broker.client.errors import NotAuthenticated, Unreachable
+from broker.client.exchange import Exchange
+from broker.wire import cold
+from broker.wire.errors import ErrorCode
+from flakelog.console.own_client import (
+    CHANGE_SECONDS,
+    CHANGES_MAX,
+    GRACE_SECONDS,
+    JOBS_MAX,
+    THREADS_MAX,
+    OwnBroker,
+    OwnClient,
+)
+from flakelog.console.own_place import OtherBrokers, OwnPlace
 from flakelog.console.security import RequestRefused
 from flakelog.console.visit import PageTimeout
-from tests.patience import SECONDS
+from tests.patience import SECONDS, until
 
 PAGE_SECONDS = 5.0
 
@@ -217,3 +230,63 @@ def test_a_change_is_not_ended_by_a_deadline_but_its_page_is_answered(broker, re
     go.set()
     reactor.step()
     assert outcomes == ["changed"]
+
+
+# --- other brokers ---------------------------------------------------------------------------------------------------
+
+
+class OtherBroker(Thread):
+    """A broker that answers each request with one error code, and keeps the API keys of the requests."""
+
+    def __init__(self, code):
+        super().__init__(daemon=True)
+        self.asked = []
+        self._code = code
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = Address(*self._listening.getsockname())
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._listening.close()
+
+    def run(self):
+        connection, _ = self._listening.accept()
+        with connection:
+            while head := connection.recv(4):
+                request = connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+                self.asked.append(int.from_bytes(request[:2], "big"))
+                body = cold.encode(ENVELOPE, 0, "response", {"response_data": None, "error_code": self._code})
+                answer = request[4:8] + b"\0" + body
+                connection.sendall(len(answer).to_bytes(4, "big") + answer)
+
+
+def client_beside(other, silent, principal="User:console"):
+    own = Address("this-broker", 9092)
+    others = OtherBrokers(own, None, lambda: None, principal)
+    return OwnClient(Address(*silent.getsockname()), own, others=others)
+
+
+def test_a_connection_to_another_broker_is_not_used_if_that_lets_it_act_for_nobody(silent):
+    """With the rights of its own broker, the console could do everything there."""
+    with OtherBroker(ErrorCode.CLUSTER_AUTHORIZATION_FAILED) as other, client_beside(other, silent) as client:
+        with pytest.raises(NotAuthenticated) as refused:
+            client.run(client.core.version(other.address, METADATA))
+        assert "does not let this broker act for User:console: CLUSTER_AUTHORIZATION_FAILED" in str(refused.value)
+        assert "make their user a super user" in str(refused.value)
+        other.join(SECONDS)
+        assert other.asked == [ENVELOPE], "its connection was closed"
+
+
+def test_a_connection_to_another_broker_begins_with_the_principal_it_acts_for(silent):
+    with OtherBroker(ErrorCode.NONE) as other, client_beside(other, silent) as client:
+        client.send(Exchange(other.address, METADATA, 12, True, b""))
+        until(lambda: other.asked == [ENVELOPE, METADATA], "both requests")
+
+
+def test_without_an_authorizer_it_acts_for_nobody(silent):
+    with OtherBroker(ErrorCode.NONE) as other, client_beside(other, silent, principal="") as client:
+        client.send(Exchange(other.address, METADATA, 12, True, b""))
+        until(lambda: other.asked == [METADATA], "the request")

@@ -15,6 +15,7 @@ from flakelog.console.action_pages import ActionPages
 from flakelog.console.broker_pages import BrokerPages
 from flakelog.console.message_pages import MessagePages
 from flakelog.console.pages import environment, render, render_part
+from flakelog.console.rule_pages import RulePages
 from flakelog.console.search_pages import SearchPages
 from flakelog.console.security import Session
 from flakelog.console.visit import Fields
@@ -114,6 +115,7 @@ class World:
         self.search = SearchPages(services, access, self.jobs, config, self.clock.now_ms)
         self.work = WorkPages(self.server, services, access, self.jobs, config)
         self.actions = ActionPages(services, access, self.jobs, self.clock.now_ms)
+        self.rules = RulePages(services, self.jobs)
 
     @property
     def client(self):
