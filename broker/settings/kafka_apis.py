@@ -186,6 +186,12 @@ DIFFERENCES = (
         "what is around them; a batch larger than all windows let through is sent once nothing else was, and its time "
         "waited for, where Kafka never sends it.",
     ),
+    (
+        "Envelope",
+        "Brokers of Flakelog send it to each other for their consoles: the connection then acts for the principal in "
+        "it, without a request inside. Kafka puts each request in one, and sends it to a controller of a quorum. Both "
+        "need ClusterAction.",
+    ),
     ("Groups", "The classic protocol; clients that prefer group.protocol=consumer must say classic."),
     (
         "Transactions",
