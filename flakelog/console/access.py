@@ -94,10 +94,10 @@ class Access:
 
     def explained(self, error: BrokerError, api_key: int) -> Exception:
         """Return MissingRight for a broker's answer that a request lacked a right, and any other error as it is."""
-        resource_type = _FAILED.get(error.code)
-        if resource_type is None or self._rights is None:
+        resource_type, api = _FAILED.get(error.code), APIS.get(api_key)
+        if resource_type is None or api is None or self._rights is None:
             return error
-        row = APIS[api_key].rights
+        row = api.rights
         needs = [operation for kind, operation in (*row.named, *row.items) if kind is resource_type]
         needs += row.cluster if resource_type is ResourceType.CLUSTER else ()
         name = self._name(resource_type, error.what)

@@ -62,6 +62,14 @@ def test_without_rights_its_pages_say_which_right_is_missing_and_the_command_tha
     status, text = visitor.get("/console/topics")
     assert status == 200 and "orders" not in text
     assert visitor.get("/console/topics/orders/messages?start=oldest")[0] == 403
+    for page, needed in (
+        ("mirrors", "--operation describe --topic __flakelog_mirrors"),
+        ("rules", "--operation describe --cluster"),
+        ("users", "--operation describe --cluster"),
+        ("quotas", "--operation describe-configs --cluster"),
+    ):
+        status, text = visitor.get(f"/console/{page}")
+        assert (status, needed in text) == (403, True), text
     line = server.wait_for_log("for request = Console")
     assert "Principal = User:console is Denied operation = DESCRIBE from host = local on resource = Cluster" in line
 
