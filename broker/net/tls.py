@@ -16,6 +16,7 @@ from idgen.settings import InvalidSetting
 
 RECORD_BYTES = 16 * 1024  # the most that one record of TLS carries
 WRITE_BYTES = 128 * 1024  # the most that is encrypted at once
+KAFKA_HINT = "set security.protocol=SSL at the client"
 _WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -64,10 +65,14 @@ class TlsSocket(ssl.SSLSocket):
 
 
 class ListenerTls:
-    """The TLS of one listener. `log` takes the lines of a certificate that cannot be taken."""
+    """The TLS of one listener, or of another port: "http" or "ids".
 
-    def __init__(self, listener: str, config: TlsConfig, log: Callable[[str], None]) -> None:
+    `log` takes the lines of a certificate that cannot be taken. `hint` says how a client gets TLS there.
+    """
+
+    def __init__(self, listener: str, config: TlsConfig, log: Callable[[str], None], hint: str = KAFKA_HINT) -> None:
         self.listener = listener
+        self.hint = hint
         self.config = config
         self._log = log
         self._signature = self._files_now(config)

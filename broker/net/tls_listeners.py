@@ -1,4 +1,4 @@
-"""SHELL (the reactor): the listeners of a broker that speak TLS: their ports, handshakes and certificates."""
+"""SHELL (the reactor): the ports of a process that speak TLS: their handshakes and certificates."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 from twisted.internet.task import LoopingCall
 
 from broker.net.tls import ListenerTls
-from broker.net.tls_transport import HandshakeTurns, TlsPort
+from broker.net.tls_handshake import HandshakeTurns
+from broker.net.tls_stream import TlsStream
+from broker.net.tls_transport import TlsPort
 from broker.net.transport import Broker, KafkaPort
 from broker.settings.config import BrokerConfig
 
@@ -15,7 +17,7 @@ CERTIFICATE_SECONDS = 1.0
 
 
 class TlsListeners:
-    """The TLS of a broker's listeners, by name."""
+    """The TLS of a broker's listeners and of other ports, by name."""
 
     def __init__(
         self, reactor: Any, config: BrokerConfig, listeners: Mapping[str, ListenerTls], log: Callable[[str], None]
@@ -33,6 +35,12 @@ class TlsListeners:
         if tls is None:
             return KafkaPort(port, factory, config, interface, reactor, broker, listener)
         return TlsPort(port, factory, config, interface, reactor, broker, tls, self.handshakes)
+
+    def secure(self, port: Any, name: str) -> None:
+        """Let the connections of a bound port of Twisted's speak TLS, if the name has it."""
+        tls = self.listeners.get(name)
+        if tls is not None:
+            port.transport, port.tls, port.handshakes = TlsStream, tls, self.handshakes
 
     def serve(self) -> None:
         """Begin to look at the files of certificates."""
