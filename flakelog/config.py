@@ -188,6 +188,13 @@ class ServerConfig:
         "host:port of ids over HTTP, metrics and health; empty turns it off.",
         check=an_address,
     )
+    http_ssl_enable: bool = setting(
+        "flakelog.http.ssl.enable",
+        False,
+        "Whether the HTTP port speaks HTTPS, and nothing else. Its key, certificates and client authentication are "
+        "those of ssl.*; flakelog.http.ssl.x sets ssl.x for this port alone, such as "
+        "flakelog.http.ssl.keystore.location.",
+    )
     http_max_connections: int = setting(
         "flakelog.http.max.connections",
         10_000,
@@ -218,6 +225,19 @@ class ServerConfig:
         "a name of its own here.",
         check=_parsed_by(parse_hosts),
     )
+    http_health_open: bool = setting(
+        "flakelog.http.health.open",
+        True,
+        "Whether everyone who reaches the HTTP port sees /health, and the details of /health/ready. If not, both need "
+        "flakelog.console.token as `Authorization: Bearer`. Probes send no secret, so that /health/live, and whether "
+        "the server is ready, stay open.",
+    )
+    http_metrics_open: bool = setting(
+        "flakelog.http.metrics.open",
+        True,
+        "Whether everyone who reaches the HTTP port sees /metrics. If not, it needs flakelog.console.token as "
+        "`Authorization: Bearer`, which Prometheus sends.",
+    )
     console_enable: bool = setting(
         "flakelog.console.enable",
         True,
@@ -228,7 +248,8 @@ class ServerConfig:
         "flakelog.console.token",
         None,
         f"The secret that opens the web console, at least {TOKEN_CHARACTERS_MIN} characters; a browser asks for it "
-        "once, other programs send it as `Authorization: Bearer`. The HTTP port has no TLS: use a network you trust.",
+        "once, other programs send it as `Authorization: Bearer`. Without flakelog.http.ssl.enable all who read along "
+        "read it too.",
     )
     console_principal: str | None = setting(
         "flakelog.console.principal",
@@ -311,6 +332,10 @@ class ServerConfig:
         if token is not None and not (len(token) >= TOKEN_CHARACTERS_MIN and token.isascii() and token.isprintable()):
             wanted = f"must have at least {TOKEN_CHARACTERS_MIN} characters, all of them printable ASCII"
             raise InvalidSetting("flakelog.console.token", "(hidden)", wanted)
+        for page, is_open in (("health", self.http_health_open), ("metrics", self.http_metrics_open)):
+            if not is_open and token is None:
+                wanted = "needs flakelog.console.token, because only who sends that would see the page"
+                raise InvalidSetting(f"flakelog.http.{page}.open", "false", wanted)
         served = self.broker_listeners
         if self.listeners and not served:
             raise InvalidSetting("listeners", self.listeners, "all are controllers'; give one that clients connect to")
@@ -436,3 +461,8 @@ class ServerConfig:
     @property
     def http_address(self) -> tuple[str, int] | None:
         return split_address(self.http_listener)
+
+    @property
+    def http_scheme(self) -> str:
+        """The scheme of addresses of the HTTP port: http or https."""
+        return "https" if self.http_ssl_enable else "http"

@@ -35,6 +35,7 @@ class MeasuredServer(Protocol):
     engine: Engine | None
     service: IdService | None
     peers: Peers | None
+    tls: AlteredTls
     clock: IdClock
 
     @property
@@ -53,6 +54,7 @@ class Figures:
 
     def collect(self) -> Iterator[Metric]:
         yield samples("flakelog_build_info", [((VERSION,), 1)])
+        yield from _tls(self._server.tls)
         if self._server.engine is not None:
             yield from _broker(self._server.engine, self._server.clock.now_ms(), self._partitions_max)
         yield from _ids(self._server)
@@ -74,7 +76,6 @@ def _broker(engine: Engine, now_ms: int, partitions_max: int) -> Iterator[Metric
     yield sample("flakelog_network_sent_bytes_total", metrics.bytes_sent)
     yield sample("flakelog_connections", engine.connections)
     yield sample("flakelog_connections_opened_total", metrics.connections_opened)
-    yield from _tls(services.tls)
     yield from _sasl(services.sasl.figures)
     yield sample("flakelog_denied_operations_total", services.audit.denied_total)
     yield from _throttled(metrics)

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.security.listener_settings import split_name
+from broker.security.listener_settings import HTTP, IDS, PORTS, port_setting, split_name
 from broker.security.references import has_reference, resolve
 from broker.security.sasl.config import JAAS, SASL_SETTINGS, ListenerSasl, SaslConfig, of_one_mechanism, sasl_of
 from broker.security.tls_config import TLS_SETTINGS, TlsConfig, tls_of
@@ -31,7 +31,7 @@ from flakelog.inter_broker import security_of_brokers
 from flakelog.listeners import parse_listeners
 from idgen.config import IdgenConfig
 from idgen.properties import parse_properties
-from idgen.settings import InvalidSetting, Setting, from_properties, parse_setting, settings_of
+from idgen.settings import InvalidSetting, Setting, from_properties, parse_bool, parse_setting, settings_of
 from partition_manager.config import SpoutConfig
 from spout.config import TopologyConfig
 from spout.multilang.config import StormConfig
@@ -51,7 +51,7 @@ class UnknownSetting(InvalidSetting):
     def __init__(self, name: str) -> None:
         from broker.settings.kafka_settings import nearest
 
-        near, default = nearest(name, names()), default_name(name)
+        near, default = nearest(name, [*names(), *port_settings()]), default_name(name)
         wanted = f"there is no such setting; did you mean {near}?" if near else "there is no such setting"
         if default is not None:
             wanted = f"it is a topic's; the default for all topics is {default}"
@@ -119,6 +119,14 @@ def of_one_listener(name: str) -> tuple[str, Setting] | None:
     return (listener, setting._replace(name=name)) if fits else None
 
 
+@lru_cache
+def port_settings() -> dict[str, Setting]:
+    """Return the settings of TLS of the HTTP port and of the id service, by name."""
+    of_all = settings_of(TlsConfig)
+    named = [of_one._replace(name=port_setting(port, of_one.name)) for port in PORTS for of_one in of_all]
+    return {setting.name: setting for setting in named}
+
+
 def names() -> list[str]:
     """Return the names of all settings."""
     return sorted(server_settings())
@@ -151,7 +159,7 @@ def read_assignments(assignments: Iterable[str]) -> list[Given]:
 def read_environment(environment: Mapping[str, str]) -> list[Given]:
     """Return the settings in FLAKELOG_ variables; skip unknown names, because other programs may own such variables."""
     mine = {name: text for name, text in environment.items() if name.startswith(ENVIRONMENT_PREFIX)}
-    variables = {variable_of(name): name for name in server_settings()} if mine else {}
+    variables = {variable_of(name): name for name in (*server_settings(), *port_settings())} if mine else {}
     if mine.keys() - variables.keys():
         from broker.settings.kafka_settings import broker_settings
 
@@ -163,7 +171,7 @@ def read_environment(environment: Mapping[str, str]) -> list[Given]:
 
 def misspelt_variables(environment: Mapping[str, str]) -> list[str]:
     """Return a warning for each FLAKELOG_ variable whose name is nearly, but not exactly, that of a setting."""
-    wanted = [variable_of(name) for name in server_settings()]
+    wanted = [variable_of(name) for name in (*server_settings(), *port_settings())]
     taken = {given.origin for given in read_environment(environment)}
     lines = []
     for name in environment:
@@ -398,6 +406,8 @@ class Settings:
         self.sasl = from_properties(SaslConfig, properties)
         self.listener_sasl = listener_sasl(properties)
         """The SASL settings of the listeners that ask who a client is, by name."""
+        self.port_tls = {port: tls_of(port, properties) for port in tls_ports(properties)}
+        """The TLS settings of the HTTP port and the id service, where they speak it, by "http" and "ids"."""
         self.group = from_properties(GroupConfig, properties)
         self.transaction = from_properties(TransactionConfig, properties)
         self.idgen = from_properties(IdgenConfig, properties)
@@ -411,6 +421,16 @@ class Settings:
             self.server, self.broker, self.tls, self.sasl, self.group, self.transaction, self.idgen
         )  # fmt: skip
         return next(getattr(config, setting.field) for config in configs if hasattr(config, setting.field))
+
+
+def tls_ports(properties: Mapping[str, str]) -> list[str]:
+    """Return which of the ports "http" and "ids" are open and speak TLS; raise InvalidSetting."""
+    server, idgen = from_properties(ServerConfig, properties), from_properties(IdgenConfig, properties)
+    speaks = {
+        HTTP: server.http_ssl_enable and server.http_address is not None,
+        IDS: idgen.ids_ssl_enable and idgen.ids_address is not None,
+    }
+    return [port for port in PORTS if speaks[port]]
 
 
 def listener_sasl(properties: Mapping[str, str]) -> dict[str, ListenerSasl]:
@@ -439,7 +459,9 @@ def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dic
             listener, setting = of_one
             names = [parsed.name for parsed in parse_listeners(LISTENERS if listeners is None else listeners)]
             wrong = wrong_with(name, text)
-            if listener not in names:
+            if listener in PORTS:
+                wrong = wrong or _unused_by_port(listener, properties)
+            elif listener not in names:
                 wrong = f"there is no such listener; listeners has {', '.join(names) or 'none'}"
             if wrong is not None:
                 raise InvalidSetting(name, masked(name, text), wrong)
@@ -447,6 +469,12 @@ def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dic
                 limits = by_listener.get(listener, ListenerLimits())
                 by_listener[listener] = limits._replace(**{setting.field: parse_setting(setting, text)})
     return by_listener
+
+
+def _unused_by_port(port: str, properties: Mapping[str, str]) -> str | None:
+    enable = port_setting(port, "ssl.enable")
+    is_used = parse_bool(enable, properties.get(enable, "false"))
+    return None if is_used else f"needs {enable}=true, else nothing would be encrypted"
 
 
 def wrong_with(name: str, text: str) -> str | None:

@@ -10,8 +10,10 @@ from twisted.internet.threads import deferToThreadPool
 
 from broker.engine.engine import Engine
 from flakelog import health as told
+from flakelog.config import ServerConfig
 from flakelog.figures import registry_of
 from flakelog.metrics_page import CONTENT_TYPE, MetricsPage, text_of
+from flakelog.page_guard import OpenGuard, PageGuard, Serve
 from flakelog.settings import Settings
 from idgen.http import SmallSite, add_id_routes
 from idgen.http_api import Route
@@ -43,10 +45,11 @@ def make_site(
     """Return the HTTP site of one server process; with `siblings`, it answers for all brokers of the machine."""
     app = Klein()
     app.url_map.merge_slashes = False  # as the console, which shares it
+    guard = PageGuard(server.settings.server, server.clock.now_ms)
     if siblings is None:
-        _add_pages(app, server)
+        _add_pages(app, server, guard)
     else:
-        _add_joined_pages(app, server, siblings)
+        _add_joined_pages(app, server, siblings, guard)
 
     @app.route("/health/live", methods=["GET"])
     def live(request: Any) -> bytes:
@@ -54,7 +57,7 @@ def make_site(
         return _answer(request, True, {"live": True})
 
     if server.service is not None:
-        add_id_routes(app, server.service, line, HEALTH)
+        add_id_routes(app, server.service, line, _health_routes(server.settings.server))
     if server.engine is not None and server.settings.server.console_enable:
         if siblings is None:
             _add_console(app, server, server.engine)
@@ -64,35 +67,48 @@ def make_site(
     return SmallSite(app.resource(), hosts, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
 
 
+def _health_routes(config: ServerConfig) -> tuple[Route, ...]:
+    """Return the routes of health, as OpenAPI describes them."""
+    if config.http_health_open:
+        return HEALTH
+    guarded = {401: "it has no right token", 429: "too many wrong tokens came"}
+    return HEALTH[0]._replace(refusals=_NOT_WELL | guarded), *HEALTH[1:]
+
+
 def make_site_for_siblings(server: SiteServer) -> SmallSite:
     """Return the site at which the other brokers of the machine ask for the pages of this process."""
     app = Klein()
     app.url_map.merge_slashes = False
-    _add_pages(app, server)
+    _add_pages(app, server, OpenGuard())
     if server.engine is not None and server.settings.server.console_enable:
         _add_console(app, server, server.engine)
     times = server.settings.server
     return SmallSite(app.resource(), EVERY_HOST, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
 
 
-def _add_pages(app: Klein, server: SiteServer) -> None:
+def _add_pages(app: Klein, server: SiteServer, guard: PageGuard) -> None:
     """Add the pages of this process."""
     page = _metrics_page(server)
 
-    @app.route("/health", methods=["GET"])
     def health(request: Any) -> bytes:
         return _answer(request, *told.health(server))
 
-    @app.route("/health/ready", methods=["GET"])
     def ready(request: Any) -> bytes:
-        return _answer(request, *told.ready(server))
+        is_ready, details = told.ready(server)
+        return _answer(request, is_ready, details if guard.shows_details(request) else {"ready": is_ready})
 
-    @app.route("/metrics", methods=["GET"])
-    def metrics(request: Any) -> Any:
-        return page.render(request)
+    _route(app, "/health", guard.of_health(health))
+    _route(app, "/health/ready", ready)
+    _route(app, "/metrics", guard.of_metrics(page.render))
 
 
-def _add_joined_pages(app: Klein, server: SiteServer, siblings: "Siblings") -> None:
+def _route(app: Klein, path: str, serve: Serve) -> None:
+    @app.route(path, methods=["GET"], endpoint=path)
+    def page(request: Any) -> Any:
+        return serve(request)
+
+
+def _add_joined_pages(app: Klein, server: SiteServer, siblings: "Siblings", guard: PageGuard) -> None:
     """Add pages that join those of all brokers of the machine."""
     from flakelog.siblings.joined_pages import joined_health, joined_metrics, joined_ready
     from flakelog.siblings.siblings import ANSWER_SECONDS, READY_SECONDS
@@ -103,19 +119,25 @@ def _add_joined_pages(app: Klein, server: SiteServer, siblings: "Siblings") -> N
         pages = siblings.pages(path, succeed(json.dumps(own).encode()), seconds)
         return pages.addCallback(lambda pages: _answer(request, *join(pages, siblings.without_answer(pages))))
 
-    @app.route("/health", methods=["GET"])
     def health(request: Any) -> Any:
         return joined(request, "/health", told.health(server)[1], joined_health, ANSWER_SECONDS)
 
-    @app.route("/health/ready", methods=["GET"])
     def ready(request: Any) -> Any:
-        return joined(request, "/health/ready", told.ready(server)[1], joined_ready, READY_SECONDS)
+        shown = joined_ready if guard.shows_details(request) else without_details
+        return joined(request, "/health/ready", told.ready(server)[1], shown, READY_SECONDS)
 
-    @app.route("/metrics", methods=["GET"])
+    def without_details(pages: Mapping[int, bytes], without_answer: Sequence[int]) -> tuple[bool, Mapping[str, Any]]:
+        is_ready, _ = joined_ready(pages, without_answer)
+        return is_ready, {"ready": is_ready}
+
     def metrics(request: Any) -> Any:
         request.setHeader(b"Content-Type", CONTENT_TYPE)
         pages = siblings.pages("/metrics", page.text())
         return pages.addCallback(lambda pages: text_of(joined_metrics(pages, siblings.without_answer(pages))))
+
+    _route(app, "/health", guard.of_health(health))
+    _route(app, "/health/ready", ready)
+    _route(app, "/metrics", guard.of_metrics(metrics))
 
 
 def _metrics_page(server: SiteServer) -> MetricsPage:

@@ -108,6 +108,13 @@ class IdgenConfig(ZooKeeperConfig):
         "host:port of the id service (Thrift, framed); empty turns it off",
         check=an_address,
     )
+    ids_ssl_enable: bool = setting(
+        "flakelog.ids.ssl.enable",
+        False,
+        "the id service speaks TLS, and nothing else; its key, certificates and client authentication are those of "
+        "ssl.*, and flakelog.ids.ssl.x sets ssl.x for this port alone, such as flakelog.ids.ssl.client.auth. It also "
+        "asks its peers by TLS (flakelog.ids.sanity.check), with the same certificates",
+    )
     ids_advertised_address: str | None = setting(
         "flakelog.ids.advertised.address", None, "host:port shown to peers in the registry; default the listener's"
     )

@@ -29,10 +29,13 @@ class OwnHosts:
 
     `named` are the operator's names, where "*" accepts every name. `bound` is the host of the listening socket. If it
     is every interface, each IP address is accepted, because DNS rebinding needs a name, and because health checks of
-    Kubernetes use the address of the pod.
+    Kubernetes use the address of the pod. With `is_tls` a page of plain HTTP is another site.
     """
 
-    def __init__(self, named: Iterable[str] = (), bound: str = "", own: Iterable[str] = ()) -> None:
+    def __init__(
+        self, named: Iterable[str] = (), bound: str = "", own: Iterable[str] = (), *, is_tls: bool = False
+    ) -> None:
+        self._is_tls = is_tls
         names = {_plain(name) for name in named}
         self._any = ANY_HOST in names
         self._any_address = bound in EVERYWHERE
@@ -66,11 +69,16 @@ class OwnHosts:
             shown = host[:SHOWN_CHARACTERS]
             problem = f"{shown!r} is no name of this server; if it should be, add it to flakelog.http.hosts"
             return Refusal(421, "MisdirectedRequest", problem)
-        foreign = next((origin for origin in origins if origin.partition("://")[2].lower() != host.lower()), None)
+        foreign = next((origin for origin in origins if not self._is_own(origin, host)), None)
         if method == "POST" and foreign is not None:
             problem = f"a page of {foreign[:SHOWN_CHARACTERS]!r} may not spend ids of {host[:SHOWN_CHARACTERS]!r}"
             return Refusal(403, "ForeignOrigin", problem)
         return None
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        """Return True if an Origin header names a page of the host that was asked."""
+        scheme, _, authority = origin.partition("://")
+        return authority.lower() == host.lower() and (scheme == "https" or not self._is_tls)
 
 
 def parse_hosts(value: str) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from markdown.extensions.toc import slugify
 
+from flakelog.settings import port_settings
 from spark_bridge.selection.option_table import TABLE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -177,7 +178,7 @@ def known():
     spec = spec_from_file_location("settings_page", ROOT / "docs" / "settings_page.py")
     hook = module_from_spec(spec)
     spec.loader.exec_module(hook)
-    return {each["name"] for settings in hook.all_settings().values() for each in settings}
+    return {each["name"] for settings in hook.all_settings().values() for each in settings} | {*port_settings()}
 
 
 def test_the_page_of_settings_has_all_of_them(known):

@@ -140,8 +140,6 @@ class BrokerServer:
         self._metadata_pool.start()
         for port in self._ports:
             port.startReading()
-        if self._tls is not None:
-            self._tls.serve()
         self._flush(self.now())
 
     def stop(self) -> "Deferred[None]":
@@ -154,8 +152,6 @@ class BrokerServer:
             if self._timer is not None and self._timer.active():
                 self._timer.cancel()
             self._timer = None
-            if self._tls is not None:
-                self._tls.stop()
             self._close_log.stop()
             return DeferredList([*self._syncs, *self._reads], consumeErrors=True)
 

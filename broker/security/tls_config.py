@@ -1,6 +1,7 @@
 """The TLS settings of a listener, under Kafka's names (https://kafka.apache.org/documentation/#brokerconfigs_ssl).
 
-`listener.name.NAME.ssl.x` sets one for the listener NAME, and `ssl.x` for all others.
+`listener.name.NAME.ssl.x` sets one for the listener NAME, `flakelog.http.ssl.x` for the HTTP port,
+`flakelog.ids.ssl.x` for the id service, and `ssl.x` for all others.
 """
 
 from collections.abc import Callable, Mapping

@@ -82,17 +82,47 @@ class NeedsLogin(Exception):
     """A request without a session, to a server with a token."""
 
 
+class OperatorToken:
+    """The operator's token, with a limit on wrong guesses."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        self._failures: deque[int] = deque(maxlen=FAILED_LOGINS_MAX)
+
+    @property
+    def is_set(self) -> bool:
+        return self._token is not None
+
+    def check(self, text: str, now_ms: int, status: int) -> None:
+        """Raise RequestRefused: with this status if the text is not the token, with 429 after too many wrong ones."""
+        if len(self._failures) == FAILED_LOGINS_MAX and now_ms - self._failures[0] < FAILED_LOGINS_MS:
+            raise RequestRefused(429, "too many wrong tokens; wait a minute")
+        if self._token is None or not hmac.compare_digest(text.encode(), self._token.encode()):
+            self._failures.append(now_ms)
+            raise RequestRefused(status, "that is not the token")
+
+    def check_header(self, authorization: str, now_ms: int) -> None:
+        """Raise RequestRefused unless an Authorization header has the token, as `Bearer TOKEN` (RFC 6750)."""
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() != BEARER:
+            raise RequestRefused(401, "send flakelog.console.token, as `Authorization: Bearer TOKEN`")
+        self.check(given.strip(), now_ms, 401)
+
+
 class Gate:
     """The rules of one server process.
 
     `secret` signs sessions; it is random for each process. `is_loopback` says that only this machine can connect,
     `any_host` that every Host header is accepted, with which a web page can point its own name here (DNS rebinding).
+    `is_tls` says that the port speaks HTTPS only, so that a page of plain HTTP is another site.
     """
 
-    def __init__(self, *, is_loopback: bool, any_host: bool, token: str | None, secret: bytes) -> None:
-        self._token = token
+    def __init__(
+        self, *, is_loopback: bool, any_host: bool, token: str | None, secret: bytes, is_tls: bool = False
+    ) -> None:
+        self._operator = OperatorToken(token)
+        self._schemes = ("https",) if is_tls else ("http", "https")
         self._secret = secret
-        self._failures: deque[int] = deque(maxlen=FAILED_LOGINS_MAX)
         self._ended: dict[str, int] = {}
         self.closed: str | None = None
         """Why nothing is shown, None if the console is served."""
@@ -104,7 +134,7 @@ class Gate:
     @property
     def is_locked(self) -> bool:
         """True if a session begins with the token."""
-        return self._token is not None
+        return self._operator.is_set
 
     def session(self, headers: SecurityHeaders, now_ms: int, fresh: str) -> Session:
         """Return the request's session; `fresh` is a random text for a new one.
@@ -121,7 +151,7 @@ class Gate:
             )
         scheme, _, given = headers.authorization.partition(" ")
         if self.is_locked and scheme.lower() == BEARER:  # another scheme is that of a proxy in front
-            self._check_token(given.strip(), now_ms, 401)
+            self._operator.check(given.strip(), now_ms, 401)
             return Session(BEARER, self._csrf(BEARER))
         session = self._read(headers.cookie, now_ms)
         if session is not None:
@@ -137,7 +167,7 @@ class Gate:
         if self.closed is not None:
             raise RequestRefused(403, self.closed)
         self._check_origin(headers)
-        self._check_token(token, now_ms, 403)
+        self._operator.check(token, now_ms, 403)
         return self._begin(fresh, now_ms)
 
     def logout(self, session: Session, now_ms: int) -> None:
@@ -167,18 +197,10 @@ class Gate:
         if len(headers.hosts) != 1 or len(headers.origins) != 1:
             raise RequestRefused(403, "an action needs one Host and one Origin, as browsers send them")
         scheme, _, host = headers.origins[0].partition("://")
-        if scheme not in ("http", "https") or host != headers.hosts[0]:
+        if scheme not in self._schemes or host != headers.hosts[0]:
             raise RequestRefused(403, "the Origin is not the host that was asked")
         if headers.fetch_site not in ("", "same-origin"):
             raise RequestRefused(403, "a page of another site asked for this")
-
-    def _check_token(self, text: str, now_ms: int, status: int) -> None:
-        """Raise RequestRefused: with this status if the text is not the token, with 429 after too many wrong ones."""
-        if len(self._failures) == FAILED_LOGINS_MAX and now_ms - self._failures[0] < FAILED_LOGINS_MS:
-            raise RequestRefused(429, "too many wrong tokens; wait a minute")
-        if self._token is None or not hmac.compare_digest(text.encode(), self._token.encode()):
-            self._failures.append(now_ms)
-            raise RequestRefused(status, "that is not the token")
 
     def _begin(self, id: str, now_ms: int) -> Session:
         expires_ms = now_ms + SESSION_MS
@@ -206,11 +228,25 @@ class Gate:
 def gate_of(config: ServerConfig, http: str, secret: bytes, *, has_authorizer: bool = False) -> Gate:
     """Return the gate of a server whose HTTP port listens at `http`, as "host:port"."""
     host, any_host = http.rpartition(":")[0].strip("[]"), ANY_HOST in parse_hosts(config.http_hosts)
-    token = config.console_token
-    gate = Gate(is_loopback=_is_loopback(host), any_host=any_host, token=token, secret=secret)
+    gate = Gate(
+        is_loopback=_is_loopback(host),
+        any_host=any_host,
+        token=config.console_token,
+        secret=secret,
+        is_tls=config.http_ssl_enable,
+    )
     if has_authorizer:
         gate.closed = gate.closed or missing_with_authorizer(config)
     return gate
+
+
+def cookie_name(http: str, *, is_tls: bool) -> str:
+    """Return the name of the session's cookie at a port, "host:port"; servers of one host do not share theirs.
+
+    Over TLS the name begins with `__Host-`: a browser then takes the cookie only from this host and over TLS
+    (RFC 6265bis, section 4.1.3.2).
+    """
+    return f"{'__Host-' if is_tls else ''}flakelog_console_{http.rpartition(':')[2]}"
 
 
 def missing_with_authorizer(config: ServerConfig) -> str | None:
@@ -233,7 +269,8 @@ def console_address(
     if not config.console_enable or gate_of(config, http, b"", has_authorizer=has_authorizer).closed is not None:
         return None
     host, _, port = http.rpartition(":")
-    return f"http://{host_port(machine if host.strip('[]') in EVERYWHERE else host.strip('[]'), int(port))}/"
+    shown = machine if host.strip("[]") in EVERYWHERE else host.strip("[]")
+    return f"{config.http_scheme}://{host_port(shown, int(port))}/"
 
 
 def _is_loopback(host: str) -> bool:

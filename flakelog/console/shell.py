@@ -38,6 +38,7 @@ from flakelog.console.security import (
     RequestRefused,
     SecurityHeaders,
     Session,
+    cookie_name,
     gate_of,
 )
 from flakelog.console.streams import Live, Streams, Tick
@@ -100,7 +101,8 @@ class Console:
         self.mirrors = MirrorPages(server, jobs)
         self.rules = RulePages(engine.services, jobs)
         self.streams = Streams(server.reactor, config.console_max_streams, EXPECTED)
-        self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"
+        self._is_tls = config.http_ssl_enable
+        self._cookie = cookie_name(server.addresses["http"], is_tls=self._is_tls)
         self._static = _static_files()
         self._kept = KeptPages()
 
@@ -235,7 +237,8 @@ class Console:
     def _give(self, request: Any, session: Session) -> None:
         if session.cookie:
             text = f"{self._cookie}={session.cookie}; Path=/; HttpOnly; SameSite=Strict"
-            if (request.getHeader(b"origin") or b"").startswith(b"https://"):  # a login through a proxy with TLS
+            is_through_proxy = (request.getHeader(b"origin") or b"").startswith(b"https://")  # a login there
+            if self._is_tls or is_through_proxy:
                 text += "; Secure"
             request.responseHeaders.addRawHeader(b"Set-Cookie", text.encode())
 
@@ -266,6 +269,7 @@ class Console:
             self._check(visit)
             self.gate.logout(visit.session, self._now_ms())
             expired = f"{self._cookie}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
+            expired += "; Secure" if self._is_tls else ""  # a browser demands it of __Host- names
             request.responseHeaders.addRawHeader(b"Set-Cookie", expired.encode())
             return _redirect(request, LOGIN)
 

@@ -11,8 +11,6 @@ from broker.log.storage.os_storage import OsStorage
 from broker.metadata.image import RegisteredBroker
 from broker.metadata.local_metadata import FileMetadataStore, LocalMetadata
 from broker.net.server import BrokerServer
-from broker.security.listener_settings import errors_as_given
-from broker.security.tls_config import TLS_SETTINGS
 from broker.services.lower_replication import lowered_default
 from broker.settings.config import BrokerConfig, parse_super_users
 from coordination.socket_folder import SocketFolder
@@ -27,7 +25,6 @@ from idgen.clock import IdClock
 from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
-    from broker.net.tls import ListenerTls
     from broker.net.tls_listeners import TlsListeners
 
 
@@ -41,8 +38,6 @@ class BoundBroker(NamedTuple):
     local: LocalMetadata
     sockets: SocketFolder | None
     """The sockets by which the brokers of this machine reach each other, None if they have none."""
-    tls: "TlsListeners | None"
-    """The listeners that speak TLS; None without any."""
     own_place: OwnPlace
     """Where the console reaches the broker."""
 
@@ -54,13 +49,14 @@ def bind_broker(
     reactor: Any,
     report: Report,
     lifecycle: Lifecycle,
+    tls: "TlsListeners | None",
     cluster_directory: ClusterDirectory | None = None,
 ) -> BoundBroker:
     """Bind the listeners, then open the metadata, so that a port in use changes nothing.
 
+    `tls` has the TLS of the listeners that speak it.
     `cluster_directory` is where the brokers of this machine meet, None for other brokers.
     """
-    tls = _tls_listeners(settings, reactor, report)
     network = BrokerServer(reactor, clock, report, settings.broker, tls)
     lifecycle.take(Stage.BROKER, network.stop)
     addresses, advertised = _bind(network, settings)
@@ -97,7 +93,7 @@ def bind_broker(
     own = RegisteredBroker(config.node_id, endpoints, config.broker_rack)
     local = LocalMetadata(FileMetadataStore(storage), own, uuid.uuid4)
     local.load()
-    return BoundBroker(network, addresses, config, storage, local, sockets, tls, own_place)
+    return BoundBroker(network, addresses, config, storage, local, sockets, own_place)
 
 
 def _about_console(settings: Settings) -> str | None:
@@ -121,28 +117,6 @@ def _first_plain(addresses: dict[str, str], settings: Settings) -> OwnPlace | No
             loopback = "::1" if ":" in bound.host else "127.0.0.1"
             return OwnPlace(loopback if bound.host in EVERYWHERE else bound.host, bound.port)
     return None
-
-
-def _tls_listeners(settings: Settings, reactor: Any, report: Report) -> "TlsListeners | None":
-    """Read the certificates of the listeners that speak TLS. Raise InvalidSetting. Return None without any."""
-    if not settings.listener_tls:
-        return None
-    from broker.net.tls_listeners import TlsListeners  # a plain server does without it
-
-    listeners = {name: _tls_of(name, settings, report) for name in settings.listener_tls}
-    return TlsListeners(reactor, settings.broker, listeners, report)
-
-
-def _tls_of(listener: str, settings: Settings, report: Report) -> "ListenerTls":
-    """Read the key and certificates of a listener. Raise InvalidSetting."""
-    from broker.net.tls import ListenerTls, exposed_files
-
-    config = settings.listener_tls[listener]
-    with errors_as_given(listener, settings.properties, TLS_SETTINGS):
-        made = ListenerTls(listener, config, report)
-    for file in exposed_files(config):
-        report(f"other users of this machine can read {file}, which has the private key of {listener}: chmod 600 it")
-    return made
 
 
 def _bind(network: BrokerServer, settings: Settings) -> tuple[dict[str, str], list[Listener]]:

@@ -28,7 +28,6 @@ from flakelog.settings import Settings
 from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
-    from broker.net.tls_listeners import TlsListeners
     from broker.security.sasl.added_scram import AddedScram
     from flakelog.new_topic import NewTopic
     from flakelog.server.cluster_part import ClusterPart
@@ -85,6 +84,7 @@ def open_broker(
     reactor: Any,
     report: Report,
     lifecycle: Lifecycle,
+    tls: AlteredTls,
     cluster: "ClusterPart | None",
     machine_dir: Path,
 ) -> BrokerParts:
@@ -100,7 +100,7 @@ def open_broker(
         purgatory,
         report,
         group_config=settings.group,
-        tls=_altered_tls(bound.tls, settings, report),
+        tls=tls,
         sasl=sasl_listeners(settings, machine_dir, reactor, report, lifecycle),
         own_listener=CONSOLE if CONSOLE in local.broker.endpoints else None,
         own_user=(settings.server.console_principal or f"{USER}:{ANONYMOUS}").removeprefix(f"{USER}:"),
@@ -120,9 +120,3 @@ def open_broker(
         principal = "" if services.authorizer is None else f"{USER}:{services.own_user}"
         own_place = own_place._replace(others=cluster.other_brokers(principal))
     return BrokerParts(network, engine, addresses, own_place, cluster)
-
-
-def _altered_tls(tls: "TlsListeners | None", settings: Settings, report: Report) -> AlteredTls:
-    if tls is None:
-        return AlteredTls(settings.properties, {}, report)
-    return AlteredTls(settings.properties, tls.listeners, report, tls.handshakes.figures)

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.protocol import Factory
 
@@ -16,6 +16,9 @@ from idgen.http_port import HttpFactory
 from idgen.server import IdFactory, IdQueue, ThriftFactory
 from idgen.service import IdService
 
+if TYPE_CHECKING:
+    from broker.net.tls_listeners import TlsListeners
+
 MakeSite = Callable[[IdQueue, OwnHosts], Any]
 
 
@@ -23,9 +26,14 @@ class IdPorts:
     """The bound ports. Connections wait in the backlog until `serve` accepts them."""
 
     def __init__(
-        self, settings: Settings, reactor: Any, lifecycle: Lifecycle, inherited: Mapping[str, int] | None = None
+        self,
+        settings: Settings,
+        reactor: Any,
+        lifecycle: Lifecycle,
+        tls: "TlsListeners | None" = None,
+        inherited: Mapping[str, int] | None = None,
     ) -> None:
-        """Bind the ports that the settings name; CannotListenError if one is in use.
+        """Bind the ports that the settings name; CannotListenError if one is in use. `tls` has those that speak TLS.
 
         `inherited` has the descriptors of listening sockets that a parent bound in place of these ports, by their
         names: ids, http. Other processes accept their connections too.
@@ -33,6 +41,7 @@ class IdPorts:
         self._settings = settings
         self._reactor = reactor
         self._lifecycle = lifecycle
+        self._tls = tls
         self._inherited = inherited or {}
         self.addresses: dict[str, str] = {}
         """Each port's address by its name: ids, http."""
@@ -48,6 +57,8 @@ class IdPorts:
             port = self._reactor.listenTCP(number, Factory(), backlog=LISTEN_BACKLOG, interface=host)
         self._lifecycle.take(Stage.ID_PORTS, port.stopListening)
         port.stopReading()
+        if self._tls is not None:
+            self._tls.secure(port, name)
         self._ports[name] = port
         bound = port.getHost()
         self.addresses[name] = host_port(bound.host, bound.port)
@@ -99,4 +110,5 @@ class IdPorts:
         machine = socket.gethostname()
         own = [machine, machine.partition(".")[0], configured[0] if configured else ""]
         own += [listener.host for listener in server.advertised.values()]
-        return OwnHosts(parse_hosts(server.http_hosts), self._ports["http"].getHost().host, own)
+        bound = self._ports["http"].getHost().host
+        return OwnHosts(parse_hosts(server.http_hosts), bound, own, is_tls=server.http_ssl_enable)

@@ -35,11 +35,12 @@ class Stage(IntEnum):
     ID_CONNECTIONS = 2
     LEADERSHIP = 3
     BROKER = 4
-    WORKER_NUMBERS = 5
-    REGISTRY = 6
-    LOGS = 7
-    SESSION = 8
-    DIRECTORY = 9
+    HANDSHAKES = 5
+    WORKER_NUMBERS = 6
+    REGISTRY = 7
+    LOGS = 8
+    SESSION = 9
+    DIRECTORY = 10
 
 
 class Lifecycle:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.engine.engine import Engine
+from broker.security.altered_tls import AlteredTls
 from coordination.port import Coordinator
 from flakelog.console.own_place import OwnPlace
 from flakelog.console.security import console_address
@@ -37,6 +38,8 @@ class Server:
     """None if neither ids nor HTTP has a port."""
     peers: Peers | None
     """The other id services; None if flakelog.ids.sanity.check is off."""
+    tls: AlteredTls
+    """The ports that speak TLS."""
     _registry: Coordinator
     _claim_driver: ClaimDriver
     _lifecycle: Lifecycle

@@ -26,6 +26,7 @@ from broker.log.journal import JournalUnreadable
 from broker.log.storage.os_storage import DIRECTORY_MODE, OsStorage
 from broker.log.storage.port import StorageError
 from broker.metadata.document import MetadataDamaged
+from broker.security.altered_tls import AlteredTls
 from broker.services.context import BrokerServices
 from broker.services.replica_states import one_copy_warnings
 from broker.stamping.id_stamper import AheadIds
@@ -41,6 +42,7 @@ from flakelog.server.cluster_coordinator import (
 from flakelog.server.id_ports import IdPorts
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError, StoppedWhileStarting
 from flakelog.server.server import Server
+from flakelog.server.tls_ports import open_tls
 from flakelog.server.worker_numbers import WorkerNumbers, open_registry
 from flakelog.settings import Settings
 from idgen.clock import IdClock
@@ -53,6 +55,7 @@ from idgen.service import IdService
 from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
+    from broker.net.tls_listeners import TlsListeners
     from broker.security.sasl.added_scram import AddedScram
     from flakelog.new_topic import NewTopic
     from flakelog.siblings.siblings import Siblings
@@ -133,13 +136,15 @@ class Starter:
         shared = self._clock, self._reactor, self._report, lifecycle
         storage = self._lock_directory()
         broker = None
+        tls = open_tls(settings, self._reactor, self._report, lifecycle)
+        altered_tls = self._altered_tls(tls)
         if settings.server.broker_listeners:
-            bound = bind_broker(settings, storage, *shared, self._cluster_directory)
+            bound = bind_broker(settings, storage, *shared, tls, self._cluster_directory)
             cluster = yield self._join(bound)
             shell = self._make_engine, self._reactor, self._report, lifecycle
-            broker = open_broker(bound, settings, *shell, cluster, self._registry_dir)
+            broker = open_broker(bound, settings, *shell, altered_tls, cluster, self._registry_dir)
         engine = None if broker is None else broker.engine
-        ports = IdPorts(settings, self._reactor, lifecycle, self._inherited)
+        ports = IdPorts(settings, self._reactor, lifecycle, tls, self._inherited)
         session = yield open_registry(
             settings, self._registry_dir, self._registry, self._reactor, self._report, lifecycle
         )
@@ -155,7 +160,7 @@ class Starter:
             raise StoppedWhileStarting
         addresses = {**(broker.addresses if broker is not None else {}), **ports.addresses}
         own_place = None if broker is None else broker.own_place
-        parts = engine, own_place, service, peers, session, numbers.driver, lifecycle
+        parts = engine, own_place, service, peers, altered_tls, session, numbers.driver, lifecycle
         server = Server(settings, self._reactor, self._clock, addresses, *parts)
         if service is not None:
             self._serve_ids(server, service, ports)
@@ -165,8 +170,17 @@ class Starter:
                 yield broker.cluster.informed(broker.engine.services.purgatory)
                 for warning in one_copy_warnings(broker.engine.services):
                     self._report(warning)
+        if tls is not None:
+            tls.serve()
         lifecycle.begin_serving()
         return server
+
+    def _altered_tls(self, tls: "TlsListeners | None") -> AlteredTls:
+        """Return the TLS of the process under settings that are altered at run time."""
+        given = self._settings.properties
+        if tls is None:
+            return AlteredTls(given, {}, self._report)
+        return AlteredTls(given, tls.listeners, self._report, tls.handshakes.figures)
 
     @property
     def _registry(self) -> str | None:

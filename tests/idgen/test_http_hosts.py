@@ -61,3 +61,9 @@ def test_the_setting_takes_names_and_addresses_only():
     for wrong in ("http://ids.example", "ids.example:8609", "10.0.0.0/8"):
         with pytest.raises(ValueError, match="without scheme and port"):
             parse_hosts(wrong)
+
+
+def test_over_tls_a_page_of_plain_http_is_another_site():
+    over_tls = OwnHosts(bound="127.0.0.1", is_tls=True)
+    assert over_tls.refusal("POST", ["localhost:8609"], ["https://localhost:8609"]) is None
+    assert over_tls.refusal("POST", ["localhost:8609"], ["http://localhost:8609"]).status == 403

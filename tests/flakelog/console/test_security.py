@@ -14,6 +14,8 @@ from flakelog.console.security import (
     NeedsLogin,
     RequestRefused,
     SecurityHeaders,
+    console_address,
+    cookie_name,
 )
 from idgen.settings import InvalidSetting
 
@@ -216,3 +218,20 @@ def test_a_weak_token_is_refused_and_not_repeated(token):
 def test_pages_run_only_what_this_server_serves():
     assert CONTENT_SECURITY_POLICY.startswith("default-src 'self'; frame-ancestors 'none'")
     assert "unsafe" not in CONTENT_SECURITY_POLICY
+
+
+# --- over TLS --------------------------------------------------------------------------------------------------------
+
+
+def test_over_tls_a_page_of_plain_http_is_another_site():
+    """Someone in between can make such a page."""
+    locked = Gate(is_loopback=True, any_host=False, token=TOKEN, secret=b"s" * 32, is_tls=True)
+    assert "the Origin is not the host" in refused(lambda: locked.login(asked(), TOKEN, 0, "a"))
+    assert locked.login(asked(origins=[f"https://{HERE}"]), TOKEN, 0, "a").cookie
+
+
+def test_over_tls_the_cookie_is_bound_to_the_host_and_the_address_is_https():
+    assert cookie_name("127.0.0.1:8609", is_tls=False) == "flakelog_console_8609"
+    assert cookie_name("127.0.0.1:8609", is_tls=True) == "__Host-flakelog_console_8609"
+    config = ServerConfig(http_ssl_enable=True, console_token=TOKEN)
+    assert console_address(config, "0.0.0.0:8609", "pc") == "https://pc:8609/"

@@ -1,0 +1,113 @@
+"""TLS of the HTTP port and of the id service, and who sees health and metrics: the settings, before any socket."""
+
+import pytest
+from click.testing import CliRunner
+
+from broker.security.listener_settings import split_name
+from flakelog.cli import main
+from flakelog.config import ServerConfig
+from flakelog.console.security import FAILED_LOGINS_MAX, OperatorToken, RequestRefused
+from flakelog.settings import Settings, UnknownSetting, collect, misspelt_variables
+from idgen.settings import InvalidSetting
+
+OF_ALL = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "all.pem", "ssl.client.auth": "requested"}
+HTTP_ON, IDS_ON = {"flakelog.http.ssl.enable": "true"}, {"flakelog.ids.ssl.enable": "true"}
+TOKEN = "correct horse battery"
+
+
+def test_both_ports_are_plain_by_default_whatever_the_listeners_speak():
+    assert Settings(OF_ALL).port_tls == {}
+
+
+def test_a_port_has_the_tls_of_all_and_its_own_goes_before_it():
+    own = {"flakelog.ids.ssl.client.auth": "required", "flakelog.http.ssl.keystore.location": "http.pem"}
+    tls = Settings(OF_ALL | HTTP_ON | IDS_ON | own).port_tls
+    assert (tls["http"].ssl_keystore_location, tls["http"].client_auth) == ("http.pem", "requested")
+    assert (tls["ids"].ssl_keystore_location, tls["ids"].client_auth) == ("all.pem", "required")
+    assert tls["ids"].ssl_keystore_type == "PEM"
+
+
+def test_a_port_that_is_off_has_no_tls():
+    closed = {"flakelog.http.listener": "", "flakelog.ids.listener": ""}
+    assert Settings(OF_ALL | HTTP_ON | IDS_ON | closed).port_tls == {}
+
+
+@pytest.mark.parametrize("port", ["http", "ids"])
+def test_a_certificate_for_a_plain_port_is_refused_because_nothing_would_be_encrypted(port):
+    name = f"flakelog.{port}.ssl.keystore.location"
+    wanted = rf"^{name}=own\.pem: needs flakelog\.{port}\.ssl\.enable=true, else nothing would be encrypted$"
+    with pytest.raises(InvalidSetting, match=wanted):
+        Settings({name: "own.pem"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("flakelog.http.ssl.client.auth", "maybe", "must be one of none, requested, required"),
+        ("flakelog.ids.ssl.keystore.type", "BCFKS", "must be one of PEM, PKCS12, JKS"),
+        ("flakelog.http.ssl.enabled.protocols", "TLSv1.1", "TLSv1.1 is not served: give TLSv1.2, TLSv1.3 or both"),
+        ("flakelog.ids.ssl.cipher.suites", "TLS_AES_128_GCM_SHA256", "Python cannot choose among the suites"),
+    ],
+)
+def test_an_error_names_the_setting_of_the_port(name, value, wanted):
+    with pytest.raises(InvalidSetting) as error:
+        Settings(HTTP_ON | IDS_ON | {name: value})
+    assert str(error.value).startswith(f"{name}={value}: {wanted}")
+
+
+def test_a_misspelt_setting_of_a_port_is_unknown_and_the_nearest_one_is_named():
+    with pytest.raises(UnknownSetting, match=r"did you mean flakelog\.http\.ssl\.keystore\.location\?"):
+        collect(None, ["flakelog.http.ssl.keystore.locaton=a.pem"])
+
+
+def test_variables_of_the_environment_set_the_tls_of_a_port():
+    environment = {"FLAKELOG_HTTP_SSL_ENABLE": "true", "FLAKELOG_IDS_SSL_KEYSTORE_LOCATION": "ids.pem"}
+    texts = collect(None, [], environment).texts
+    assert texts == {"flakelog.http.ssl.enable": "true", "flakelog.ids.ssl.keystore.location": "ids.pem"}
+    (line,) = misspelt_variables({"FLAKELOG_HTTP_SSL_KEYSTORE_LOCATIO": "x"})
+    assert "did you mean FLAKELOG_HTTP_SSL_KEYSTORE_LOCATION?" in line
+
+
+def test_the_zookeeper_of_the_ids_is_no_tls_of_the_port():
+    assert split_name("flakelog.ids.zookeeper.ssl.client.enable") is None
+    assert split_name("flakelog.ids.ssl.key.password") == ("ids", "ssl.key.password")
+
+
+def test_the_printed_settings_show_no_password_of_a_port(tmp_path):
+    lines = ["flakelog.http.ssl.enable=true", "flakelog.http.ssl.keystore.password=very-secret"]
+    (tmp_path / "server.properties").write_text("\n".join(lines))
+    done = CliRunner().invoke(main, ["server", "--config", f"{tmp_path}/server.properties", "--print-config"])
+    assert done.exit_code == 0, done.output
+    assert "flakelog.http.ssl.keystore.password=(hidden)" in done.output and "very-secret" not in done.output
+
+
+# --- health and metrics ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["health", "metrics"])
+def test_a_page_that_is_not_open_needs_a_token(page):
+    with pytest.raises(InvalidSetting, match=rf"^flakelog\.http\.{page}\.open=false: needs flakelog\.console\.token"):
+        ServerConfig(**{f"http_{page}_open": False})
+    ServerConfig(**{f"http_{page}_open": False, "console_token": TOKEN})
+
+
+@pytest.mark.parametrize("header", ["", "Basic dXNlcjp4", f"Token {TOKEN}", TOKEN])
+def test_a_header_without_a_bearer_token_is_told_what_to_send(header):
+    """It is no guess: a probe that sends nothing keeps nobody out."""
+    operator = OperatorToken(TOKEN)
+    for now_ms in range(FAILED_LOGINS_MAX + 1):
+        with pytest.raises(RequestRefused, match="Authorization: Bearer TOKEN") as refused:
+            operator.check_header(header, now_ms)
+        assert refused.value.status == 401
+    operator.check_header(f"bearer {TOKEN}", 99)
+
+
+def test_wrong_tokens_are_counted_and_the_right_one_waits_with_them():
+    operator = OperatorToken(TOKEN)
+    for now_ms in range(FAILED_LOGINS_MAX):
+        with pytest.raises(RequestRefused, match="that is not the token"):
+            operator.check_header("Bearer guessed", now_ms)
+    with pytest.raises(RequestRefused) as refused:
+        operator.check_header(f"Bearer {TOKEN}", 59_999)
+    assert refused.value.status == 429
+    operator.check_header(f"Bearer {TOKEN}", 60_000)
