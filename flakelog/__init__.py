@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from coordination.access import Access as ZooKeeperAccess
     from flakelog import errors
     from flakelog.admin import Admin
+    from flakelog.id_clients.asyncio import AsyncIdClient
+    from flakelog.id_clients.blocking import IdClient
+    from flakelog.id_clients.twisted import TwistedIdClient
     from flakelog.operations.users import ScramCredentials, ScramDeletion, ScramUpsertion
-    from idgen.client.asyncio import AsyncIdClient
-    from idgen.client.blocking import IdClient
-    from idgen.client.twisted import TwistedIdClient
     from idgen.layout import Layout
     from idgen.snowflake import Snowflake
     from spark_bridge.arrow_reader import read
@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 # module -> names; more names are renamed below. Loading one name loads nothing that only the others need.
 _MODULES = {
     "flakelog.admin": ("Admin",),
+    "flakelog.id_clients.asyncio": ("AsyncIdClient",),
+    "flakelog.id_clients.blocking": ("IdClient",),
+    "flakelog.id_clients.twisted": ("TwistedIdClient",),
     "broker.client.async_consumer": ("AsyncConsumer",),
     "broker.client.async_producer": ("AsyncProducer",),
     "broker.client.asyncio": ("AsyncClient",),
@@ -90,9 +93,6 @@ _MODULES = {
     "broker.client.records": ("PoisonBatch",),
     "broker.security.authorization.acl": ("AclBinding", "AclBindingFilter", "PatternType", "ResourceType"),
     "flakelog.operations.users": ("ScramCredentials", "ScramDeletion", "ScramUpsertion"),
-    "idgen.client.asyncio": ("AsyncIdClient",),
-    "idgen.client.blocking": ("IdClient",),
-    "idgen.client.twisted": ("TwistedIdClient",),
     "idgen.layout": ("Layout",),
     "idgen.snowflake": ("Snowflake",),
     "spark_bridge.arrow_reader": ("read",),

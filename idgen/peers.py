@@ -4,6 +4,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Generator
+from ssl import SSLError
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
@@ -13,6 +14,8 @@ from twisted.python.failure import Failure
 from coordination.deferred import Execute, carry_out
 from coordination.port import CoordinationError
 from coordination.reactor import DelayedCall, Reactor
+from idgen.client.core import Address
+from idgen.client.tls import ClientTls, TlsFailure
 from idgen.config import IdgenConfig
 from idgen.registry import Registry, Worker
 from idgen.sanity import Answer, Peer, check, mean_offset_ms, peers_of
@@ -36,7 +39,13 @@ class Peers:
         config: IdgenConfig,
         own: Callable[[], set[int]],
         own_address: str,
+        tls: ClientTls | None = None,
+        report: Callable[[str], object] = lambda line: None,
     ) -> None:
+        self._tls = tls
+        self._report = report
+        self._distrusted: set[Peer] = set()
+        """Peers with which TLS failed when they were last asked."""
         self.offset_ms: int | None = None
         self.answering = 0
         self._reactor = reactor
@@ -80,23 +89,60 @@ class Peers:
         workers: list[Worker] = yield carry_out(neighbours, self._execute)
         timeout_s = self._config.ids_sanity_timeout_ms / 1_000
         peers = peers_of(workers, self._own_address)
-        outcomes = yield gatherResults([deferToThread(ask, peer, timeout_s) for peer in peers])
+        outcomes = yield gatherResults([self._ask_one(peer, timeout_s) for peer in peers])
+        self._distrusted.intersection_update(peers)
         answers = [answer for answer in outcomes if answer is not None]
         self.offset_ms, self.answering = mean_offset_ms(answers), len(answers)
         return answers
 
+    def _ask_one(self, peer: Peer, timeout_s: float) -> "Deferred[Answer | None]":
+        asked = deferToThread(ask, peer, timeout_s, self._tls)
+        return asked.addCallbacks(lambda answer: self._answered(peer, answer), lambda error: self._failed(peer, error))
 
-def ask(peer: Peer, timeout_s: float) -> Answer | None:
-    """Return a peer's answer about itself, or None without a valid answer. Blocks for a few `timeout_s` at most."""
+    def _answered(self, peer: Peer, answer: Answer | None) -> Answer | None:
+        self._distrusted.discard(peer)
+        return answer
+
+    def _failed(self, peer: Peer, failure: Failure) -> None:
+        """Report a failure of TLS once, because a certificate that does not fit never heals by itself."""
+        failure.trap(TlsFailure)  # type: ignore[no-untyped-call]
+        if peer not in self._distrusted:
+            self._distrusted.add(peer)
+            reason = failure.getErrorMessage()
+            self._report(f"{Address(peer.host, peer.port)} is not asked for its number and clock: {reason}")
+
+
+def ask(peer: Peer, timeout_s: float, tls: ClientTls | None = None) -> Answer | None:
+    """Return a peer's answer about itself, or None without a valid answer. Blocks for a few `timeout_s` at most.
+
+    Raise TlsFailure if the peer cannot be trusted, or does not trust us.
+    """
     try:
-        with socket.create_connection((peer.host, peer.port), timeout=timeout_s) as connection:
+        with _connected(peer, timeout_s, tls) as connection:
             sent_ms = time.time_ns() // 1_000_000
             connection.sendall(b"".join(encode_call(Call(method, n)) for n, method in enumerate(QUESTIONS)))
             datacenter, worker, timestamp_ms = _replies(connection, timeout_s)
             ours_ms = (sent_ms + time.time_ns() // 1_000_000) // 2
+    except SSLError as error:
+        if tls is None:
+            return None
+        raise tls.failure(Address(peer.host, peer.port), error, in_handshake=False) from None
+    except TlsFailure:
+        raise
     except (OSError, ThriftError, ValueError):
         return None
     return Answer(peer, datacenter, worker, ours_ms - timestamp_ms)
+
+
+def _connected(peer: Peer, timeout_s: float, tls: ClientTls | None) -> socket.socket:
+    connection = socket.create_connection((peer.host, peer.port), timeout=timeout_s)
+    if tls is None:
+        return connection
+    try:
+        return tls.context().wrap_socket(connection, server_hostname=peer.host)
+    except (OSError, ValueError) as error:
+        connection.close()
+        raise tls.failure(Address(peer.host, peer.port), error, in_handshake=True) from None
 
 
 def _replies(connection: socket.socket, timeout_s: float) -> list[int]:

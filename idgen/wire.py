@@ -98,6 +98,8 @@ class FrameDecoder:
             return "an HTTP request; ids over HTTP are at flakelog.http.listener"
         if start[:2] == b"\x16\x03":
             return "a TLS handshake; this port speaks plain framed Thrift"
+        if start[:2] == b"\x15\x03":
+            return "an alert of TLS; the service speaks TLS, so its client needs security.protocol=SSL"
         return f"a frame of {length} bytes ({start!r}); frames have 1 to {self._max}"
 
 

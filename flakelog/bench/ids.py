@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from flakelog.bench.load import Limit
 from flakelog.bench.meter import Figures, Meter
 from idgen.client.asyncio import AsyncIdClient
+from idgen.client.tls import ClientTls
 
 LOOK_SECONDS = 0.25
 
@@ -18,8 +19,15 @@ class IdRun:
     """Asks for `batch` ids at a time on each connection, one request outstanding, until the limit."""
 
     def __init__(
-        self, servers: Sequence[str], batch: int, connections: int, limit: Limit, tell: Callable[[Figures], None]
+        self,
+        servers: Sequence[str],
+        batch: int,
+        connections: int,
+        limit: Limit,
+        tell: Callable[[Figures], None],
+        tls: ClientTls | None = None,
     ) -> None:
+        self._tls = tls
         self._servers, self._batch, self._connections = servers, batch, connections
         self._limit, self._tell = limit, tell
         self._sent = 0
@@ -33,7 +41,7 @@ class IdRun:
         """Ask. Raise IdServiceUnreachable or IdServiceError if a request fails, which ends the others too."""
         with ExitStack() as stack:
             clients = [
-                AsyncIdClient(*self._servers, user_agent="bench", timeout_ms=timeout_ms)
+                AsyncIdClient(*self._servers, user_agent="bench", timeout_ms=timeout_ms, tls=self._tls)
                 for _ in range(self._connections)
             ]
             for client in clients:

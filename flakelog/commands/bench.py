@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flakelog.commands.command_config import given_security
+from flakelog.commands.command_config import given_id_tls, given_security, id_security_option
 from flakelog.commands.completion import GroupType, TopicType
 from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, fail
 from flakelog.commands.id import SERVER
@@ -230,6 +230,7 @@ def _first_message(seconds: float | None) -> dict[str, float | None]:
     "--server", envvar="FLAKELOG_IDS", show_envvar=True, default=SERVER, show_default=True, metavar="HOST:PORT,...",
     help="The id service, or several of one kind.",
 )  # fmt: skip
+@id_security_option
 @timeout_option
 @json_option
 def ids(
@@ -248,7 +249,7 @@ def ids(
 
     seconds = IDS_SECONDS if count is None and seconds is None else seconds
     addresses = [address.strip() for address in server.split(",")]
-    run = IdRun(addresses, batch, connections, Limit(count, seconds), _teller("ids"))
+    run = IdRun(addresses, batch, connections, Limit(count, seconds), _teller("ids"), given_id_tls())
     try:
         with _shown(run.figures, "ids", as_json, has_bytes=False):
             asyncio.run(run.run(int(answer_seconds() * 1000)))

@@ -14,6 +14,7 @@ from flakelog.visible_text import visible
 
 if TYPE_CHECKING:
     from broker.client.security.client_security import ClientSecurity
+    from flakelog.id_clients.tls import IdTls
 
 _KEY, _PROPERTIES, _FILE = "flakelog.security", "flakelog.security.properties", "flakelog.security.file"
 _PROVIDERS = "config.providers"  # Kafka has to name them; here they are always there
@@ -23,18 +24,39 @@ Command = Callable[..., Any]
 
 def security_option(command: Command) -> Command:
     """Add --command-config, which `given_security` returns."""
-    option = click.option(
+    named = "Properties of a Kafka client for TLS and logins: security.protocol, ssl.*, sasl.*."
+    return _option("FLAKELOG_COMMAND_CONFIG", named)(command)
+
+
+def id_security_option(command: Command) -> Command:
+    """Add --command-config for an id service, which has a variable of its own; `given_id_tls` returns it."""
+    named = "Properties of a Kafka client for an id service with TLS: security.protocol=SSL, ssl.*."
+    return _option("FLAKELOG_IDS_COMMAND_CONFIG", named)(command)
+
+
+def _option(variable: str, text: str) -> Callable[[Command], Command]:
+    return click.option(
         "--command-config",
         type=CONFIG_FILE,
-        envvar="FLAKELOG_COMMAND_CONFIG",
+        envvar=variable,
         show_envvar=True,
         metavar="FILE",
         callback=_keep,
         expose_value=False,
-        help="Properties of a Kafka client for TLS and logins: security.protocol, ssl.*, sasl.*.",
+        help=text,
     )
-    made: Command = option(command)
-    return made
+
+
+def given_id_tls() -> "IdTls | None":
+    """Return the TLS of the command's clients of an id service, None for plain ones. Raise WrongSettings."""
+    from flakelog.id_clients.tls import IdTls
+    from idgen.settings import InvalidSetting
+
+    try:
+        return IdTls.of(given_security())
+    except InvalidSetting as error:
+        file = click.get_current_context().meta.get(_FILE)
+        raise WrongSettings(f"{file}: {error}") from None
 
 
 def given_security(context: click.Context | None = None) -> "ClientSecurity | None":

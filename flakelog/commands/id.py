@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from flakelog.commands.arguments import DIGITS_MAX, INT64_MAX, Addresses, Ensemble, TopicName, Whole, quoted
+from flakelog.commands.command_config import given_id_tls, id_security_option
 from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.progress import progress
 from flakelog.commands.record_format import message_of
@@ -87,6 +88,7 @@ def id() -> None:
     metavar="HOST:PORT,...",
     help="Make them here, with a worker number from ZooKeeper.",
 )
+@id_security_option
 @timeout_option
 @json_option
 @idgen_options
@@ -121,9 +123,10 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
     from idgen.client.blocking import IdClient
     from idgen.client.core import IdServiceError, IdServiceUnreachable
 
+    tls = given_id_tls()
     try:
         addresses = (address.strip() for address in server.split(","))
-        connected = IdClient(*addresses, user_agent="cli", timeout_ms=int(contact_seconds() * 1000))
+        connected = IdClient(*addresses, user_agent="cli", timeout_ms=int(contact_seconds() * 1000), tls=tls)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--servers") from None
     with connected as client:

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from broker.security.listener_settings import HTTP, IDS, errors_as_given
+from broker.client.security.settings import TLS_SETTINGS as CLIENT_TLS
+from broker.security.listener_settings import HTTP, IDS, errors_as_given, properties_of_listener
 from broker.security.tls_config import TLS_SETTINGS
 from flakelog.server.lifecycle import Lifecycle, Report, Stage
 from flakelog.settings import Settings
@@ -10,7 +11,9 @@ from flakelog.settings import Settings
 if TYPE_CHECKING:
     from broker.net.tls import ListenerTls
     from broker.net.tls_listeners import TlsListeners
+    from flakelog.id_clients.tls import IdTls
 
+_OF_CLIENTS = (*CLIENT_TLS, "ssl.endpoint.identification.algorithm")
 HINTS = {HTTP: "use https:// at the client", IDS: "use a Thrift client with TLS"}
 
 
@@ -24,6 +27,21 @@ def open_tls(settings: Settings, reactor: Any, report: Report, lifecycle: Lifecy
     ports = TlsListeners(reactor, settings.broker, {name: _tls_of(name, settings, report) for name in configs}, report)
     lifecycle.take(Stage.HANDSHAKES, ports.stop)
     return ports
+
+
+def tls_of_peers(settings: Settings) -> "IdTls | None":
+    """Return how a process asks the other id services, which speak TLS if it does; None in plain text.
+
+    The certificate of the own port is shown, and its authorities are trusted.
+    """
+    if IDS not in settings.port_tls:
+        return None
+    from broker.client.security.settings import PROTOCOL, SSL
+    from flakelog.id_clients.tls import IdTls
+
+    own = properties_of_listener(IDS, settings.properties, TLS_SETTINGS)
+    with errors_as_given(IDS, settings.properties, TLS_SETTINGS):
+        return IdTls.of({PROTOCOL: SSL} | {name: own[name] for name in _OF_CLIENTS if name in own})
 
 
 def _tls_of(name: str, settings: Settings, report: Report) -> "ListenerTls":

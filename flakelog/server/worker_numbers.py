@@ -17,6 +17,7 @@ from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator
 from coordination.sessions import open_session
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
+from flakelog.server.tls_ports import tls_of_peers
 from flakelog.settings import Settings
 from idgen.claim import EXHAUSTED_RETRY_MS, WorkerClaim, registry_of, worker_claim
 from idgen.clock import IdClock
@@ -168,7 +169,8 @@ class WorkerNumbers:
         If the registry cannot be read, report that and continue.
         """
         idgen, execute = self._settings.idgen, executor(self._session, self._reactor)
-        peers = Peers(self._reactor, execute, registry_of(idgen), idgen, self.driver.numbers, own_address)
+        registry, tls = registry_of(idgen), tls_of_peers(self._settings)
+        peers = Peers(self._reactor, execute, registry, idgen, self.driver.numbers, own_address, tls, self._report)
         self._lifecycle.take(Stage.TIMERS, peers.stop)
         try:
             yield peers.check()

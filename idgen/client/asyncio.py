@@ -2,16 +2,24 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, cast
 
 from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS, Address, CallExchange, IdRequests
 from idgen.client.driver import Lock, PipelinedCalls, PipelinedConnection, Replies
+from idgen.client.tls import ClientTls
 from idgen.wire import Reply
 
 
 class Connection(PipelinedConnection["asyncio.Future[Replies]"], asyncio.Protocol):
     """A connection to one server."""
+
+    def __init__(self, address: Address, tls: ClientTls | None) -> None:
+        super().__init__()
+        self._address = address
+        self._tls = tls
+        self.is_tls = tls is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # asyncio sets TCP_NODELAY itself
@@ -30,7 +38,10 @@ class Connection(PipelinedConnection["asyncio.Future[Replies]"], asyncio.Protoco
         self.received(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.lost()
+        if self._tls is not None and error is not None and not isinstance(error, ConnectionError):
+            self.lost(self._tls.failure(self._address, error, in_handshake=False))
+        else:
+            self.lost()
 
     def abort(self) -> None:
         self.open = False
@@ -62,11 +73,13 @@ class AsyncIdClient(PipelinedCalls[Connection]):
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         prefetch: int = 0,
         prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
+        tls: ClientTls | None = None,
     ) -> None:
         requests = IdRequests(
             servers, user_agent=user_agent, prefetch=prefetch, prefetch_max_age_ms=prefetch_max_age_ms
         )
         super().__init__(requests, asyncio.Lock(), timeout_ms)
+        self._tls = tls
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,8 +93,18 @@ class AsyncIdClient(PipelinedCalls[Connection]):
         return asyncio.Lock()
 
     async def _connect(self, address: Address) -> Connection:
-        _, connection = await asyncio.get_running_loop().create_connection(Connection, address.host, address.port)
-        return connection
+        tls, loop = self._tls, asyncio.get_running_loop()
+        made = partial(Connection, address, tls)
+        if tls is None:
+            _, connection = await loop.create_connection(made, address.host, address.port)
+            return connection
+        try:
+            _, connection = await loop.create_connection(
+                made, address.host, address.port, ssl=tls.context(), ssl_handshake_timeout=self._timeout_ms / 1000
+            )
+            return connection
+        except (OSError, ValueError) as error:
+            raise tls.failure(address, error, in_handshake=True) from error
 
     async def _exchange(self, exchange: CallExchange) -> Sequence[Reply]:
         connection = None

@@ -19,6 +19,7 @@ from idgen.client.core import (
     Pipeline,
 )
 from idgen.client.driver import IdCalls
+from idgen.client.tls import ClientTls, TlsFailure
 from idgen.layout import IdParts
 from idgen.wire import Reply, ThriftError
 
@@ -30,8 +31,9 @@ READ_BYTES = 1 << 18
 class _Calls(IdCalls):
     """The calls as coroutines that never wait, because the sockets block. One thread at a time may run them."""
 
-    def __init__(self, requests: IdRequests, timeout_ms: int) -> None:
+    def __init__(self, requests: IdRequests, timeout_ms: int, tls: ClientTls | None) -> None:
         super().__init__(requests, nullcontext())
+        self._tls = tls
         self._timeout_s = timeout_ms / 1000
         self._socket: socket.socket | None = None
         self._peer: Address | None = None
@@ -49,20 +51,28 @@ class _Calls(IdCalls):
         try:
             replies = self._ask(exchange)
         except (OSError, ThriftError) as error:
-            self._disconnect()
             stale = reused and not isinstance(error, TimeoutError)
-            problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            problem = self._problem(exchange.address, error)
+            self._disconnect()
             return Outcome(self._clock.now_ms(), None, problem, stale)
         except BaseException:  # from a signal handler, say: the next call would read the rest of this answer
             self._disconnect()
             raise
         return Outcome(self._clock.now_ms(), replies)
 
+    def _problem(self, address: Address, error: Exception) -> str:
+        if isinstance(error, TlsFailure):
+            return str(error)
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, ConnectionError):
+            return self._pipeline.with_hint(reason, is_tls=self._tls is not None)
+        return reason if self._tls is None else str(self._tls.failure(address, error, in_handshake=False))
+
     def _ask(self, exchange: CallExchange) -> list[Reply]:
         deadline = time.monotonic() + self._timeout_s
         connection = self._connected(exchange.address)
         connection.settimeout(self._timeout_s)
-        connection.sendall(self._pipeline.send(exchange.calls, None))
+        self._send(connection, self._pipeline.send(exchange.calls, None))
         while True:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
@@ -74,14 +84,34 @@ class _Calls(IdCalls):
             for _, replies in self._pipeline.receive(data):
                 return replies
 
+    def _send(self, connection: socket.socket, data: bytes) -> None:
+        """Send bytes. In TLS 1.3 a server refuses a certificate after the handshake, so its alert may wait here."""
+        try:
+            connection.sendall(data)
+        except TimeoutError:
+            raise
+        except OSError:
+            if self._tls is not None:
+                connection.recv(1)  # raises the alert, which says why
+            raise
+
     def _connected(self, address: Address) -> socket.socket:
         if self._socket is None or self._peer != address:
             self._disconnect()
-            self._socket = socket.create_connection(address, timeout=self._timeout_s)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = socket.create_connection(address, timeout=self._timeout_s)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = connection if self._tls is None else self._secured(self._tls, connection, address)
             self._peer = address
             self._pipeline = Pipeline()
         return self._socket
+
+    def _secured(self, tls: ClientTls, connection: socket.socket, address: Address) -> socket.socket:
+        """Return the connection once it speaks TLS. Raise TlsFailure, and close it."""
+        try:
+            return tls.context().wrap_socket(connection, server_hostname=address.host)
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise tls.failure(address, error, in_handshake=True) from error
 
     def _disconnect(self) -> None:
         if self._socket is not None:
@@ -111,11 +141,12 @@ class IdClient:
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         prefetch: int = 0,
         prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
+        tls: ClientTls | None = None,
     ) -> None:
         requests = IdRequests(
             servers, user_agent=user_agent, prefetch=prefetch, prefetch_max_age_ms=prefetch_max_age_ms
         )
-        self._calls = _Calls(requests, timeout_ms)
+        self._calls = _Calls(requests, timeout_ms, tls)
         self._lock = threading.Lock()
         fork.guard(self)
 

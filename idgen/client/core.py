@@ -247,6 +247,19 @@ class Pipeline(Generic[Waiter]):
         self._sent: deque[tuple[int, int, Waiter]] = deque()  # first seqid, number of calls, waiter
         self._replies: list[Reply] = []  # answers so far to the first entry of _sent
         self._in_flight = 0
+        self._has_answered = False
+
+    def with_hint(self, reason: str, *, is_tls: bool) -> str:
+        """Return why the connection has ended, with what its service may have wanted if it has answered nothing.
+
+        A service with TLS ends a plain connection at its first bytes. In TLS 1.3 one that refuses a certificate ends
+        the connection after the handshake, and its alert may be lost.
+        """
+        if self._has_answered or not self._sent:
+            return reason
+        if is_tls:
+            return f"{reason}; so ends a service that does not take this client's certificate (ssl.keystore.location)"
+        return f"{reason}; if it speaks TLS, set security.protocol=SSL"
 
     def send(self, calls: Sequence[Call], waiter: Waiter) -> bytes:
         """Return the bytes of these calls. TooManyCalls if too many would be in flight."""
@@ -272,6 +285,7 @@ class Pipeline(Generic[Waiter]):
                 raise ThriftError(f"answer {reply.seqid} where {due} is due")
             self._replies.append(reply)
             self._in_flight -= 1
+            self._has_answered = True
             if len(self._replies) == count:
                 replies, self._replies = self._replies, []
                 self._sent.popleft()

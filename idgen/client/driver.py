@@ -97,6 +97,8 @@ class IdCalls(ABC):
 class PipelinedConnection(ABC, Generic[Waiter]):
     """A connection to one server; several exchanges may be in flight on it. A shell's protocol calls `received`."""
 
+    is_tls = False
+
     def __init__(self) -> None:
         self.open = False
         self._pipeline: Pipeline[Waiter] = Pipeline()
@@ -110,10 +112,11 @@ class PipelinedConnection(ABC, Generic[Waiter]):
             self._fail(error)
             self.abort()
 
-    def lost(self) -> None:
-        """Fail the exchanges in flight, because the connection has ended."""
+    def lost(self, reason: Exception | None = None) -> None:
+        """Fail the exchanges in flight, because the connection has ended; `reason` is why, if more is known."""
         self.open = False
-        self._fail(ConnectionError("it closed the connection"))
+        hinted = self._pipeline.with_hint("it closed the connection", is_tls=self.is_tls)
+        self._fail(reason or ConnectionError(hinted))
 
     def _fail(self, error: Exception) -> None:
         for waiter in self._pipeline.take_waiting():

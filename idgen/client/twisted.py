@@ -1,23 +1,33 @@
 """SHELL (Twisted: sockets, timers): a client of id services for programs under a reactor."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.endpoints import HostnameEndpoint
-from twisted.internet.error import ConnectError, ConnectionDone
+from twisted.internet.error import ConnectError, ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
 
 from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS, Address, CallExchange, IdRequests
 from idgen.client.driver import Lock, PipelinedCalls, PipelinedConnection, Replies
+from idgen.client.tls import ClientTls
 from idgen.layout import IdParts
 from idgen.wire import Reply, ThriftError
+
+_ENDS = (ConnectionDone, ConnectionLost, ConnectionAborted)
 
 
 class Connection(PipelinedConnection["Deferred[Replies]"], Protocol):
     """A connection to one server."""
+
+    def __init__(self, address: Address, tls: ClientTls | None) -> None:
+        super().__init__()
+        self._address = address
+        self._tls = tls
+        self.is_tls = tls is not None
 
     def connectionMade(self) -> None:
         self.open = True
@@ -37,7 +47,10 @@ class Connection(PipelinedConnection["Deferred[Replies]"], Protocol):
         self.received(data)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # type: ignore[no-untyped-call]
-        self.lost()
+        if self._tls is not None and not isinstance(reason.value, _ENDS):
+            self.lost(self._tls.failure(self._address, cast(Exception, reason.value), in_handshake=False))
+        else:
+            self.lost()
 
     def abort(self) -> None:
         self.open = False
@@ -86,16 +99,22 @@ class _Calls(PipelinedCalls[Connection]):
     timeouts = (defer.TimeoutError,)
     failures = (OSError, ConnectError, ThriftError)
 
-    def __init__(self, reactor: Any, requests: IdRequests, timeout_ms: int) -> None:
+    def __init__(self, reactor: Any, requests: IdRequests, timeout_ms: int, tls: ClientTls | None) -> None:
         self._reactor = reactor
+        self._tls = tls
         super().__init__(requests, self._new_lock(), timeout_ms)
 
     def _new_lock(self) -> Lock:
         return cast(Lock, _Lock(self._reactor))
 
     async def _connect(self, address: Address) -> Connection:
+        if self._tls is not None:
+            secured = Connection(address, self._tls)
+            await self._tls.connect(self._reactor, address, secured, self._timeout_ms / 1000)
+            return secured
         endpoint = HostnameEndpoint(self._reactor, address.host, address.port, timeout=self._timeout_ms / 1000)
-        return cast(Connection, await endpoint.connect(cast(Any, Factory.forProtocol(Connection))))
+        made = Factory.forProtocol(partial(Connection, address, None))
+        return cast(Connection, await endpoint.connect(cast(Any, made)))
 
     async def _exchange(self, exchange: CallExchange) -> Sequence[Reply]:
         connection = await self._connected(exchange.address)
@@ -116,11 +135,12 @@ class TwistedIdClient:
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         prefetch: int = 0,
         prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
+        tls: ClientTls | None = None,
     ) -> None:
         requests = IdRequests(
             servers, user_agent=user_agent, prefetch=prefetch, prefetch_max_age_ms=prefetch_max_age_ms
         )
-        self._calls = _Calls(reactor, requests, timeout_ms)
+        self._calls = _Calls(reactor, requests, timeout_ms, tls)
 
     def get_id(self) -> "Deferred[int]":
         """Return one id."""
