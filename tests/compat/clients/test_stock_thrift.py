@@ -9,6 +9,7 @@ import pytest
 import idgen
 from idgen.layout import Layout
 from tests.compat.server_process import ServerProcess
+from tests.compat.tls_files import TlsFiles
 from tests.patience import MS
 
 thriftpy2 = pytest.importorskip("thriftpy2", reason="no thriftpy2: the IDL file is not tried with a stock compiler")
@@ -24,7 +25,7 @@ def server(tmp_path_factory):
         yield running
 
 
-def client_of(idl, server):
+def client_of(idl, server, **tls):
     from thriftpy2.protocol import TBinaryProtocolFactory
     from thriftpy2.rpc import client_context
     from thriftpy2.transport import TFramedTransportFactory
@@ -33,7 +34,7 @@ def client_of(idl, server):
     framed, binary = TFramedTransportFactory(), TBinaryProtocolFactory()
     service = thriftpy2.load(str(idl), module_name=f"{idl.stem}_thrift").Snowflake
     waits = {"connect_timeout": MS, "socket_timeout": MS}
-    return client_context(service, host, int(port), proto_factory=binary, trans_factory=framed, **waits)
+    return client_context(service, host, int(port), proto_factory=binary, trans_factory=framed, **waits, **tls)
 
 
 def test_every_method_of_the_idl_is_answered_as_it_says(server):
@@ -83,3 +84,61 @@ def test_a_client_that_knows_twitters_four_methods_only_needs_no_change(server, 
         assert LAYOUT.unpack(ids[0]).worker == client.get_worker_id()
         assert LAYOUT.unpack(ids[0]).datacenter == client.get_datacenter_id()
         assert client.get_timestamp() > LAYOUT.epoch_ms
+
+
+# --- over TLS ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory):
+    """Yield a service that wants certificates of its clients, and the files of its authority."""
+    files = TlsFiles(tmp_path_factory.mktemp("tls"))
+    settings = {
+        "flakelog.ids.ssl.enable": "true",
+        "flakelog.ids.ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": files.broker,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": files.ca,
+    }
+    with ServerProcess(tmp_path_factory.mktemp("thrift") / "data", settings, command="idgen") as running:
+        yield running, files
+
+
+def test_thriftpy2_asks_over_tls_with_a_certificate(secured):
+    server, files = secured
+    with client_of(IDL, server, ssl_context=files.context(files.ada)) as client:
+        assert len({*client.get_ids("stock-client", 10_000), client.get_id("stock-client")}) == 10_001
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_apache_thrift_asks_over_tls_and_is_refused_without_a_certificate(secured, is_shown):
+    """Its TSSLSocket, with the calls as its compiler would write them."""
+    from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+    from thrift.Thrift import TMessageType
+    from thrift.transport.TSSLSocket import TSSLSocket
+    from thrift.transport.TTransport import TFramedTransport, TTransportException
+
+    server, files = secured
+    host, _, port = server.ids.rpartition(":")
+    own = {"certfile": str(files.ada), "keyfile": str(files.ada)} if is_shown else {}
+    transport = TFramedTransport(TSSLSocket(host, int(port), ca_certs=str(files.ca), **own))
+    protocol = TBinaryProtocol(transport)
+
+    def worker_id():
+        protocol.writeMessageBegin("get_worker_id", TMessageType.CALL, 7)
+        protocol.writeFieldStop()
+        protocol.writeMessageEnd()
+        transport.flush()
+        name, kind, seqid = protocol.readMessageBegin()
+        assert (name, kind, seqid) == ("get_worker_id", TMessageType.REPLY, 7)
+        protocol.readFieldBegin()
+        return protocol.readI64()
+
+    transport.open()
+    if is_shown:
+        assert 0 <= worker_id() < 32
+    else:
+        with pytest.raises((TTransportException, OSError)):
+            worker_id()
+    transport.close()
