@@ -1,6 +1,7 @@
 """The files of deploy/ are valid for the programs that read them, and name only settings and metrics that exist."""
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -22,6 +23,7 @@ from flakelog.service_manager import watchdog_seconds
 from flakelog.settings import read_environment
 from tests.compat.clean_environment import pip
 from tests.compat.server_process import ServerProcess
+from tests.compat.tls_files import TlsFiles
 from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,6 +84,16 @@ def test_the_health_check_of_the_image_asks_a_real_server(image, tmp_path):
         assert subprocess.run(program, timeout=SECONDS).returncode == 0
         server.stop()
     assert subprocess.run(program, timeout=SECONDS, stderr=subprocess.DEVNULL).returncode == 1
+
+
+def test_the_health_check_of_the_image_asks_over_https_where_the_settings_say_so(image, tmp_path):
+    command = json.loads(last(image, "HEALTHCHECK").partition("CMD ")[2])
+    broker = TlsFiles(tmp_path / "tls").broker
+    settings = {"flakelog.http.ssl.enable": "true", "ssl.keystore.type": "PEM", "ssl.keystore.location": broker}
+    with ServerProcess(tmp_path / "data", settings) as server:
+        program = [sys.executable, "-c", command[2].replace("127.0.0.1:8609", server.http)]
+        environment = {**os.environ, "FLAKELOG_HTTP_SSL_ENABLE": "true"}
+        assert subprocess.run(program, env=environment, timeout=SECONDS).returncode == 0
 
 
 def test_a_wheel_is_built_from_what_the_image_copies(tmp_path):

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -9,13 +11,15 @@ from contextlib import ExitStack
 from urllib.request import Request, urlopen
 
 import pytest
+import yaml
 
+from coordination.free_port import FreePort
 from flakelog.testing.authority import Authority
 from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
 from tests.compat.raw_connection import RawConnection
-from tests.compat.server_process import DidNotStart, ServerProcess
+from tests.compat.server_process import ROOT, DidNotStart, ServerProcess
 from tests.compat.tls_files import TlsConnection, TlsFiles
-from tests.patience import SECONDS
+from tests.patience import SECONDS, until
 
 ON = {"flakelog.http.ssl.enable": "true", "flakelog.ids.ssl.enable": "true"}
 TOKEN = "correct-horse-battery"
@@ -155,6 +159,41 @@ def test_health_and_metrics_need_the_token_where_they_are_not_open(files, tmp_pa
         assert get(server, files, "/health/live")[::2] == (200, '{"live": true}')
         assert get(server, files, "/health/ready")[::2] == (200, '{"ready": true}')
         assert "partitions_offline" in get(server, files, "/health/ready", Authorization=f"Bearer {TOKEN}")[2]
+
+
+def test_prometheus_scrapes_over_https_with_the_token_as_the_comment_of_its_file_says(files, tmp_path):
+    if shutil.which("prometheus") is None:
+        pytest.skip("no prometheus on this machine")
+    scrapes = ROOT / "deploy" / "prometheus" / "prometheus.yml"
+    lines = re.findall(r"^  #   (\w+: .*)$", scrapes.read_text(), re.M)
+    assert [line.partition(":")[0] for line in lines] == ["scheme", "tls_config", "authorization"]
+    (tmp_path / "token").write_text(TOKEN)
+    own = settings(files) | {"flakelog.console.token": TOKEN, "flakelog.http.metrics.open": "false"}
+    with ServerProcess(tmp_path / "data", own) as server, FreePort() as port:
+        job = {"job_name": "flakelog", "static_configs": [{"targets": [server.http]}]}
+        job |= yaml.safe_load("\n".join(lines))
+        text = yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]})
+        text = text.replace("/etc/prometheus/flakelog-ca.pem", str(files.ca))
+        (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus/flakelog-token", f"{tmp_path}/token"))
+        options = [f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/tsdb"]
+        address = f"127.0.0.1:{port.number}"
+        with open(tmp_path / "prometheus.log", "w") as log:
+            process = subprocess.Popen(["prometheus", *options, f"--web.listen-address={address}"], stderr=log)
+        try:
+            until(lambda: target(address)["health"] == "up", what="Prometheus scrapes the server")
+        finally:
+            process.kill()
+            process.wait(SECONDS)
+
+
+def target(address):
+    """Return what Prometheus says of its only target; its health is unknown before it answers."""
+    try:
+        with urlopen(f"http://{address}/api/v1/targets", timeout=SECONDS) as answer:
+            (active,) = json.load(answer)["data"]["activeTargets"]
+            return active
+    except (OSError, ValueError):
+        return {"health": "unknown"}
 
 
 # --- Thrift over TLS ---------------------------------------------------------------------------------------------
