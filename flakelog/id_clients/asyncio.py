@@ -7,7 +7,22 @@ from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS
 
 
 class AsyncIdClient(asyncio.AsyncIdClient):
-    __doc__ = asyncio.AsyncIdClient.__doc__
+    """The asyncio version of `IdClient`: one connection per server, with several calls in flight.
+
+        async with AsyncIdClient("ids1:7609", "ids2:7609", prefetch=100) as client:
+            id = await client.get_id()
+
+    If a server fails, the client tries the next one. With `prefetch`, it fetches that many ids at a time, and `get_id`
+    hands out ids at most `prefetch_max_age_ms` old. `timeout_ms` limits the wait for one server's answer.
+
+    `security` has the properties of a Kafka client for TLS: security.protocol=SSL, and ssl.*.
+
+    A client belongs to the event loop that first uses it. A forked child also has its parent's loop, so every call in
+    the child raises Fenced: make a new client there.
+
+    The constructor raises InvalidSetting, which names the property. Calls raise IdServiceUnreachable (a
+    ConnectionError), with the addresses and reasons, if no server answers, and IdServiceError if a service refuses.
+    """
 
     def __init__(
         self,
@@ -18,7 +33,6 @@ class AsyncIdClient(asyncio.AsyncIdClient):
         prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
         security: Security = None,
     ) -> None:
-        """`security` has the properties of a Kafka client: security.protocol=SSL, and ssl.*. Raise InvalidSetting."""
         super().__init__(
             *servers,
             user_agent=user_agent,

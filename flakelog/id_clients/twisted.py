@@ -9,7 +9,21 @@ from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS
 
 
 class TwistedIdClient(twisted.TwistedIdClient):
-    __doc__ = twisted.TwistedIdClient.__doc__
+    """The Twisted version of `IdClient`: Deferreds, and one connection per server with several calls in flight.
+
+        client = TwistedIdClient(reactor, "ids1:7609", "ids2:7609", prefetch=100)
+        id = await client.get_id()
+
+    If a server fails, the client tries the next one. With `prefetch`, it fetches that many ids at a time, and `get_id`
+    hands out ids at most `prefetch_max_age_ms` old. `timeout_ms` limits the wait for one server's answer.
+
+    `security` has the properties of a Kafka client for TLS: security.protocol=SSL, and ssl.*.
+
+    A forked child also has its parent's reactor, so every call in the child fails with Fenced: make a new client there.
+
+    The constructor raises InvalidSetting, which names the property. Calls raise IdServiceUnreachable (a
+    ConnectionError), with the addresses and reasons, if no server answers, and IdServiceError if a service refuses.
+    """
 
     def __init__(
         self,
@@ -21,7 +35,6 @@ class TwistedIdClient(twisted.TwistedIdClient):
         prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
         security: Security = None,
     ) -> None:
-        """`security` has the properties of a Kafka client: security.protocol=SSL, and ssl.*. Raise InvalidSetting."""
         super().__init__(
             reactor,
             *servers,
