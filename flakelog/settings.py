@@ -406,7 +406,7 @@ class Settings:
         self.sasl = from_properties(SaslConfig, properties)
         self.listener_sasl = listener_sasl(properties)
         """The SASL settings of the listeners that ask who a client is, by name."""
-        self.port_tls = {port: tls_of(port, properties) for port in tls_ports(properties)}
+        self.port_tls = port_tls(properties)
         """The TLS settings of the HTTP port and the id service, where they speak it, by "http" and "ids"."""
         self.group = from_properties(GroupConfig, properties)
         self.transaction = from_properties(TransactionConfig, properties)
@@ -423,14 +423,15 @@ class Settings:
         return next(getattr(config, setting.field) for config in configs if hasattr(config, setting.field))
 
 
-def tls_ports(properties: Mapping[str, str]) -> list[str]:
-    """Return which of the ports "http" and "ids" are open and speak TLS; raise InvalidSetting."""
+def port_tls(properties: Mapping[str, str]) -> dict[str, TlsConfig]:
+    """Return the TLS settings of the ports "http" and "ids", where these are open and speak it; raise InvalidSetting.
+    """
     server, idgen = from_properties(ServerConfig, properties), from_properties(IdgenConfig, properties)
     speaks = {
         HTTP: server.http_ssl_enable and server.http_address is not None,
         IDS: idgen.ids_ssl_enable and idgen.ids_address is not None,
     }
-    return [port for port in PORTS if speaks[port]]
+    return {port: tls_of(port, properties) for port in PORTS if speaks[port]}
 
 
 def listener_sasl(properties: Mapping[str, str]) -> dict[str, ListenerSasl]:

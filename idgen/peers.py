@@ -96,15 +96,15 @@ class Peers:
         return answers
 
     def _ask_one(self, peer: Peer, timeout_s: float) -> "Deferred[Answer | None]":
-        asked = deferToThread(ask, peer, timeout_s, self._tls)
-        return asked.addCallbacks(lambda answer: self._answered(peer, answer), lambda error: self._failed(peer, error))
+        answer = deferToThread(ask, peer, timeout_s, self._tls)
+        return answer.addCallbacks(lambda answer: self._answered(peer, answer), lambda error: self._failed(peer, error))
 
     def _answered(self, peer: Peer, answer: Answer | None) -> Answer | None:
         self._distrusted.discard(peer)
         return answer
 
     def _failed(self, peer: Peer, failure: Failure) -> None:
-        """Report a failure of TLS once, because a certificate that does not fit never heals by itself."""
+        """Report a failure of TLS once, because each later question would meet it again."""
         failure.trap(TlsFailure)  # type: ignore[no-untyped-call]
         if peer not in self._distrusted:
             self._distrusted.add(peer)

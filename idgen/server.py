@@ -370,8 +370,9 @@ class IdFactory(Factory):
 
     def note(self, connection: IdConnection, why: str, port: str = "ids") -> None:
         """Log that a connection is closed because of its peer: once for each address and minute, then a count."""
-        peer = connection.transport.getPeer()
-        self._peers.note(str(getattr(peer, "host", peer)), f"{port}: {peer} closed: {why}")
+        peer, user = connection.transport.getPeer(), getattr(connection.transport, "user", None)
+        named = f"{peer}, {user!r}," if user else str(peer)  # quoted, because a certificate may have any name
+        self._peers.note(str(getattr(peer, "host", peer)), f"{port}: {named} closed: {why}")
 
     def close_connections(self) -> None:
         """Close all open connections; a stopping server calls this after it has stopped listening."""

@@ -1,7 +1,7 @@
 """SHELL (the reactor, OpenSSL): the handshakes of accepted connections that speak TLS, at all ports of a process.
 
 A handshake costs the CPU as much as many requests, so HandshakeTurns lets only a few of its steps run between the
-events of other connections. What a handshake is, and how many there may be: broker.security.handshakes.
+events of other connections. broker.security.handshakes limits how many are under way.
 """
 
 import ssl

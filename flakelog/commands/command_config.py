@@ -29,7 +29,7 @@ def security_option(command: Command) -> Command:
 
 
 def id_security_option(command: Command) -> Command:
-    """Add --command-config for an id service, which has a variable of its own; `given_id_tls` returns it."""
+    """Add --command-config for an id service, with its own environment variable. `given_id_tls` returns the TLS."""
     named = "Properties of a Kafka client for an id service with TLS: security.protocol=SSL, ssl.*."
     return _option("FLAKELOG_IDS_COMMAND_CONFIG", named)(command)
 

@@ -19,6 +19,7 @@ from flakelog.settings import (
     listener_sasl,
     masked,
     of_one_listener,
+    port_tls,
     server_settings,
     wrong_with,
 )
@@ -92,6 +93,7 @@ def _errors(texts: Mapping[str, str], listeners_refused: bool) -> Iterator[Inval
             listeners_refused = listeners_refused or error.name == "listeners"
     if not listeners_refused:
         yield from _errors_of(lambda given: listener_limits(given, given.get("listeners")), texts)
+        yield from _errors_of(port_tls, texts)
         yield from _errors_of(listener_sasl, texts)
         yield from _errors_of(check_inter_broker, texts)
 

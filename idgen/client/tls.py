@@ -1,4 +1,4 @@
-"""What a client of id services needs of TLS, as a port. `flakelog.id_clients` makes it of Kafka's client settings."""
+"""The port through which a client of id services uses TLS. `flakelog.id_clients` makes it of Kafka's settings."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 

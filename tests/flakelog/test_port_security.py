@@ -1,4 +1,4 @@
-"""TLS of the HTTP port and of the id service, and who sees health and metrics: the settings, before any socket."""
+"""The settings of TLS at the HTTP port and the id service, and those of the pages of health and metrics."""
 
 import pytest
 from click.testing import CliRunner
@@ -81,6 +81,18 @@ def test_the_printed_settings_show_no_password_of_a_port(tmp_path):
     assert "flakelog.http.ssl.keystore.password=(hidden)" in done.output and "very-secret" not in done.output
 
 
+def test_check_config_names_every_error_of_both_ports(tmp_path):
+    lines = ["flakelog.http.ssl.keystore.location=x.pem", "flakelog.ids.ssl.enable=true"]
+    lines += ["flakelog.ids.ssl.cipher.suites=TLS_AES_128_GCM_SHA256", "flakelog.http.metrics.open=false"]
+    (tmp_path / "server.properties").write_text("\n".join(lines))
+    done = CliRunner().invoke(main, ["server", "--check-config", f"{tmp_path}/server.properties"])
+    refused = [line.split()[1].partition("=")[0] for line in done.output.splitlines() if line.startswith("refused")]
+    assert done.exit_code != 0
+    assert sorted(refused) == [
+        "flakelog.http.metrics.open", "flakelog.http.ssl.keystore.location", "flakelog.ids.ssl.cipher.suites"
+    ]  # fmt: skip
+
+
 # --- health and metrics ------------------------------------------------------------------------------------------
 
 
@@ -93,7 +105,7 @@ def test_a_page_that_is_not_open_needs_a_token(page):
 
 @pytest.mark.parametrize("header", ["", "Basic dXNlcjp4", f"Token {TOKEN}", TOKEN])
 def test_a_header_without_a_bearer_token_is_told_what_to_send(header):
-    """It is no guess: a probe that sends nothing keeps nobody out."""
+    """Such a request counts as no guess, so that a probe without a token closes the pages to no program."""
     operator = OperatorToken(TOKEN)
     for now_ms in range(FAILED_LOGINS_MAX + 1):
         with pytest.raises(RequestRefused, match="Authorization: Bearer TOKEN") as refused:

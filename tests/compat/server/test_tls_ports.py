@@ -231,6 +231,14 @@ def test_a_client_without_a_certificate_or_with_a_strange_one_is_named(server, f
         assert f"connection of {source}:" in server.wait_for_log(f"to ids closed: {reason}")
 
 
+def test_the_log_names_the_user_of_a_client_whose_calls_are_refused(server, files):
+    with TlsConnection(server.ids, files.context(files.ada), source="127.0.0.7") as connection:
+        connection.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert connection.read_to_end() == b""
+    line = server.wait_for_log("an HTTP request; ids over HTTP are at flakelog.http.listener")
+    assert "127.0.0.7" in line and "'CN=ada', closed" in line
+
+
 def test_a_peer_of_the_other_kind_is_named_at_each_port(server, files, tmp_path):
     for port, source, hint in (("http", "127.0.0.5", "use https://"), ("ids", "127.0.0.6", "use a Thrift client with")):
         with RawConnection(server.addresses[port], source=source) as plain:
@@ -246,7 +254,7 @@ def test_a_peer_of_the_other_kind_is_named_at_each_port(server, files, tmp_path)
 
 
 def test_handshakes_that_stop_are_closed_and_delay_no_request(files, tmp_path):
-    """One limit holds for all ports of a process, because all handshakes take the same CPU."""
+    """The ports of a process share one limit, because their handshakes share one CPU."""
     limits = {
         "flakelog.tls.handshakes.max": 8,
         "flakelog.tls.handshakes.max.per.address": 4,
