@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from broker.client.security import settings as of_clients
 from broker.client.security.settings import SecuritySettings, parse_security
 from broker.security.listener_settings import names_of_listener, properties_of_listener
-from broker.security.sasl.config import jaas_of, sasl_of
+from broker.security.sasl.config import jaas_of, sasl_of, tokens_of
+from broker.security.sasl.exchange import OAUTHBEARER
 from broker.security.tls_config import TLS_SETTINGS
 from flakelog.config import ServerConfig
 from flakelog.listeners import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
@@ -39,6 +40,9 @@ def security_of_brokers(server: ServerConfig, properties: Mapping[str, str]) -> 
         given[of_clients.MECHANISM] = mechanism
         if text is not None:
             given[of_clients.JAAS] = text
+        if mechanism == OAUTHBEARER:
+            for setting, (name, value) in tokens_of(listener, properties).items():
+                names[setting], given[setting] = name, value
     try:
         return parse_security(given)
     except InvalidSetting as error:

@@ -114,6 +114,7 @@ SHELLS = {
     "broker/client/security/client_security.py",
     "broker/client/security/contexts.py",
     "broker/client/security/librdkafka_settings.py",
+    "broker/client/security/token_endpoint.py",
     "broker/client/security/twisted_session.py",
     "broker/client/security/twisted_tls.py",
     "broker/client/socket_connection.py",

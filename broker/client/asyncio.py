@@ -93,9 +93,11 @@ class Channel(asyncio.BufferedProtocol):
     async def _carry_out_login(self, seconds: float) -> None:
         security = self._client.security
         assert security is not None, "only then a login is asked for"
-        steps = self._client.log_in(self._address)
         outcome: memoryview | None = None
         try:
+            if security.must_fetch_token:
+                await asyncio.to_thread(security.fetch_token)
+            steps = self._client.log_in(self._address)
             while True:
                 outcome = await self.ask(advance(steps, outcome), seconds)
         except StopIteration as done:

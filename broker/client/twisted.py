@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, fail, inlineCallbacks, maybeDeferred
 from twisted.internet.error import ConnectError, ConnectingCancelledError, ConnectionClosed
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
@@ -45,6 +45,7 @@ class _Channel(Protocol):
         self._address = address
         self._core = ClientConnection()
         self._waiting: dict[int, Deferred[memoryview]] = {}
+        self._is_lost = False
         self._session: TwistedSession | None = None
 
     def log_in(self) -> "Deferred[_Channel]":
@@ -55,7 +56,7 @@ class _Channel(Protocol):
             ready.callback(self)
             return ready
         log_in = partial(self._owner.core.log_in, self._address)
-        self._session = TwistedSession(self._owner.reactor, security, log_in, self._send)
+        self._session = TwistedSession(self._owner.reactor, lambda: security, log_in, self._send)
         return self._session.renew().addCallbacks(lambda _: self, self._not_logged_in)
 
     def _not_logged_in(self, failure: Failure) -> Failure:
@@ -69,6 +70,8 @@ class _Channel(Protocol):
         return renewed.addCallback(lambda _: self._send(exchange))
 
     def _send(self, exchange: Exchange) -> "Deferred[memoryview]":
+        if self._is_lost:  # while a token was fetched
+            return fail(Unreachable(str(self._address), "the connection was lost"))
         correlation_id, data = self._core.request(exchange)
         answer: Deferred[memoryview] = Deferred()
         if exchange.expects_reply:
@@ -94,6 +97,7 @@ class _Channel(Protocol):
             self._waiting.pop(answer.correlation_id).callback(answer.body)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._is_lost = True
         self._owner.lost(self._address, self)
         if isinstance(reason.value, NotAuthenticated):
             self._fail_with(reason.value)

@@ -79,8 +79,13 @@ class Authenticator:
         self._figures.open = len(self._under_way)
 
     def closed(self, conn: Connection) -> None:
-        if conn.authentication is not None:
-            self._ended(conn)
+        """Forget a connection. If its client leaves because its token was refused, that is why it is closed."""
+        if conn.authentication is None:
+            return
+        refusal = conn.authentication.refusal
+        if refusal is not None and conn.close(refusal):
+            self._figures.failed += 1
+        self._ended(conn)
 
     def _ended(self, conn: Connection) -> None:
         """Let others begin, because an authentication is over or its connection closed."""

@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # a server alone has no other brokers
     from broker.membership.calls import AddressedCall, AnyCall
     from broker.membership.peer_calls import PeerCall
 
+PEER_CLOSED = "the peer closed it"
 TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
 
 
@@ -168,7 +169,7 @@ class Engine:
             self._slices.closed(conn)
         if conn.muted is not None:
             self.services.purgatory.cancel(conn.muted)
-        conn.close("the peer closed it")
+        conn.close(PEER_CLOSED)
         for slot in conn.slots:
             if slot.delayed is not None:
                 self.services.purgatory.cancel(slot.delayed)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from typing import Protocol as Port
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.tcp import Connection as TcpConnection
@@ -88,14 +88,15 @@ class PeerConnection(Protocol):
         """Calls that wait for the end of another login."""
         self._session: TwistedSession | None = None
         if self._security is not None and self._security.asks_login:
-            log_in = partial(self._log_in, self._security)
-            self._session = TwistedSession(reactor, self._security, log_in, self._ask)
+            present = partial(self._security_of_login, self._security)
+            self._session = TwistedSession(reactor, present, self._log_in, self._ask)
         self._timer: Any = None
         self._late: Any = None
         """The timer of the first login, while it is under way."""
         self._has_reached = False
         self._plain: TcpConnection | None = None
         """The transport, if no TLS lies between."""
+        self._is_lost = False
 
     def connectionMade(self) -> None:
         if ITCPTransport.providedBy(self.transport):
@@ -113,11 +114,14 @@ class PeerConnection(Protocol):
         self._late = self._reactor.callLater(LOGIN_SECONDS, self._give_up)
         self._session.renew().addCallbacks(self._logged_in, self._not_logged_in)
 
-    def _log_in(self, first: ClientSecurity) -> Steps[int]:
-        """Log in with the present password or token. A session keeps its user, also if another one is set meanwhile."""
+    def _security_of_login(self, first: ClientSecurity) -> ClientSecurity:
+        """Return what has the present password or token. A session keeps its user, also if another is set meanwhile."""
         present = self._present_security()
-        if present is not None and present.renews(first):
-            self._security = present
+        security = present if present is not None and present.renews(first) else self._security or first
+        self._security = security
+        return security
+
+    def _log_in(self) -> Steps[int]:
         assert self._security is not None, "it was there when the connection was made"
         return self._security.log_in(self._address)
 
@@ -166,6 +170,8 @@ class PeerConnection(Protocol):
 
     def _ask(self, exchange: Exchange) -> "Deferred[memoryview]":
         """Send a part of a login."""
+        if self._is_lost:  # while a token was fetched
+            return fail(Unreachable(str(self._address), "the connection was lost"))
         answer: Deferred[memoryview] = Deferred()
         self._write(exchange, answer)
         return answer
@@ -220,6 +226,7 @@ class PeerConnection(Protocol):
         self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._is_lost = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

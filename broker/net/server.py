@@ -22,7 +22,7 @@ from twisted.python.threadpool import ThreadPool
 
 from broker.address import host_port
 from broker.channel.connection import Connection
-from broker.engine.engine import Engine
+from broker.engine.engine import PEER_CLOSED, Engine
 from broker.log.io_jobs import METADATA_JOBS, ReadJob, SyncJournal
 from broker.log.storage.os_storage import read_into_memory
 from broker.log.sync_scheduler import IoJob
@@ -288,7 +288,10 @@ class BrokerServer:
         if transport is not None:
             self._paused.discard(transport)
             self._ended.discard(transport)
+        was_open = conn.close_reason is None
         self._engine.closed(conn)
+        if was_open and conn.close_reason != PEER_CLOSED:
+            self._note(conn, str(conn.close_reason))
         if (self._paused or self._engine.has_work) and not self._stopping:  # another connection may have waited for it
             self._reactor.callLater(0, self.turn)
 

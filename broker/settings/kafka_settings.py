@@ -484,7 +484,10 @@ _BROKER_ROWS = [
         connections.max.reauth.ms long 0
         sasl.enabled.mechanisms list GSSAPI
         sasl.jaas.config password -
+        sasl.login.callback.handler.class class -
         sasl.mechanism.inter.broker.protocol string GSSAPI
+        sasl.oauthbearer.client.credentials.client.id string -
+        sasl.oauthbearer.client.credentials.client.secret password -
         sasl.oauthbearer.clock.skew.seconds int 30
         sasl.oauthbearer.expected.audience list
         sasl.oauthbearer.expected.issuer string -
@@ -492,8 +495,10 @@ _BROKER_ROWS = [
         sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000
         sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100
         sasl.oauthbearer.jwks.endpoint.url string -
+        sasl.oauthbearer.scope string -
         sasl.oauthbearer.scope.claim.name string scope
         sasl.oauthbearer.sub.claim.name string sub
+        sasl.oauthbearer.token.endpoint.url string -
         sasl.server.callback.handler.class class -
         sasl.server.max.receive.size int 524288
         security.inter.broker.protocol string PLAINTEXT
@@ -553,7 +558,6 @@ _BROKER_ROWS = [
     *_rows(
         """
         sasl.client.callback.handler.class class -
-        sasl.login.callback.handler.class class -
         sasl.login.class class -
         sasl.login.connect.timeout.ms int -
         sasl.login.read.timeout.ms int -
@@ -581,14 +585,10 @@ _BROKER_ROWS = [
         sasl.oauthbearer.assertion.private.key.file string -
         sasl.oauthbearer.assertion.private.key.passphrase password -
         sasl.oauthbearer.assertion.template.file string -
-        sasl.oauthbearer.client.credentials.client.id string -
-        sasl.oauthbearer.client.credentials.client.secret password -
         sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
-        sasl.oauthbearer.scope string -
-        sasl.oauthbearer.token.endpoint.url string -
         """,
         IGNORED,
-        "a broker gets tokens by it; here a token for other brokers is in `sasl.jaas.config`",
+        "a broker signs requests for tokens by it; here it gets tokens by `sasl.oauthbearer.token.endpoint.url`",
     ),
     *_rows(
         """

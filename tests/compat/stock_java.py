@@ -45,8 +45,8 @@ class Finished(NamedTuple):
 
 
 class StockJava(StockProcess):
-    def __init__(self):
-        self._launch = kafka_command(*SHORT_LIVED)
+    def __init__(self, *jvm_options):
+        self._launch = kafka_command(*SHORT_LIVED, *jvm_options)
         super().__init__([*self._launch, JAVA_FILES / "Stock.java"])
 
     def tool(self, main, *arguments, stdin=""):

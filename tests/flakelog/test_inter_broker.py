@@ -89,6 +89,29 @@ def test_settings_with_which_brokers_could_not_reach_each_other_are_refused(more
     assert str(refused.value).startswith(wrong)
 
 
+def test_tokens_for_other_brokers_come_by_the_settings_of_the_mechanism_then_the_listener_then_all():
+    """The names are those of a client; Kafka looks for them in this order."""
+    name = "sasl.oauthbearer.token.endpoint.url"
+    of_all, of_listener = {name: "file:///of/all"}, {f"listener.name.brokers.{name}": "file:///of/listener"}
+    of_mechanism = {f"listener.name.brokers.oauthbearer.{name}": "file:///of/mechanism"}
+    of_others = {f"listener.name.clients.{name}": "file:///other"}
+    tokens = BASE | of_others | {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": "https://id.example/keys",
+    }
+    files = []
+    for properties in (of_all, of_all | of_listener, of_all | of_listener | of_mechanism):
+        found = security_of_brokers(Settings(tokens | properties).server, tokens | properties)
+        files.append(found.credentials.token_file)
+    assert files == ["/of/all", "/of/listener", "/of/mechanism"]
+    with pytest.raises(InvalidSetting, match="^sasl.mechanism.inter.broker.protocol=OAUTHBEARER: give one of "):
+        Settings(tokens)
+    secret = {f"listener.name.brokers.oauthbearer.{name}": "https://id.example/token"}
+    with pytest.raises(InvalidSetting, match="^sasl.oauthbearer.client.credentials.client.id=: .* needs the id"):
+        Settings(tokens | secret)
+
+
 def test_a_server_alone_needs_no_login_of_brokers():
     properties = with_properties(zookeeper_connect=None, sasl_mechanism_inter_broker_protocol=None)
     assert Settings(properties).server.inter_broker_listener == "BROKERS"

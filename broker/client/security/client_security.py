@@ -1,4 +1,4 @@
-"""SHELL (files, random numbers): the security of a client: its TLS contexts, and the logins of its connections.
+"""SHELL (files, HTTP, random numbers): the security of a client: its TLS contexts, and the logins of its connections.
 
     security = ClientSecurity.of({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", ...})
     security.context()                       for each new connection, with server_name=address.host
@@ -10,15 +10,19 @@ import random
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from broker.client.address import Address
 from broker.client.errors import NotAuthenticated
 from broker.client.exchange import Steps
 from broker.client.security.mechanisms import ClientExchange, OauthClient, PlainClient, ScramClient, is_token
 from broker.client.security.settings import SecuritySettings, check_properties, parse_security
+from broker.client.security.token_request import TokenRequest
 from broker.security.references import resolve
 from broker.security.sasl.exchange import OAUTHBEARER, PLAIN
+
+if TYPE_CHECKING:
+    from broker.client.security.token_endpoint import TokenEndpoint
 
 TOKEN_FUNCTION = "oauth_cb"
 TokenFunction: TypeAlias = Callable[[str], tuple[str, float]]
@@ -37,6 +41,8 @@ class ClientSecurity:
         self.token_function = token
         self._signature: object = None
         self._context: ssl.SSLContext | None = None
+        request = settings.credentials.token_request if settings.asks_login else None
+        self._endpoint = None if request is None else _endpoint_of(request)
         if settings.is_tls:
             self._refresh()
 
@@ -115,11 +121,23 @@ class ClientSecurity:
                 raise NotAuthenticated(str(address), f"no token of OAUTHBEARER: {error}") from error
         return ScramClient(mechanism, credentials.user, credentials.password, secrets.token_urlsafe(18))
 
+    @property
+    def must_fetch_token(self) -> bool:
+        """Return True if `log_in` would wait for an identity provider now: `fetch_token` does it in another thread."""
+        return self._endpoint is not None and self._endpoint.is_due
+
+    def fetch_token(self) -> None:
+        """Fetch the token for the next login if that is due. A failure of it is that login's."""
+        if self._endpoint is not None:
+            self._endpoint.fetch()
+
     def token(self) -> str:
         """Return the token of OAUTHBEARER for a login now. Raise what its function or file raises, and ValueError."""
         credentials = self.settings.credentials
         token = credentials.token
-        if self.token_function is not None:
+        if self._endpoint is not None:
+            token = self._endpoint.token()
+        elif self.token_function is not None:
             token, _ = self.token_function("")
         elif credentials.token_file is not None:
             with open(credentials.token_file) as file:
@@ -143,6 +161,12 @@ class ClientSecurity:
             if self._context is None:
                 raise
         self._signature = signature
+
+
+def _endpoint_of(request: TokenRequest) -> "TokenEndpoint":
+    from broker.client.security.token_endpoint import TokenEndpoint  # HTTP loads slowly
+
+    return TokenEndpoint(request)
 
 
 def _from_properties(given: Mapping[str, Any]) -> ClientSecurity:

@@ -7,17 +7,23 @@ settings only, which no log shows.
 import time
 from typing import Any
 
+from broker.client.errors import NotAuthenticated
 from broker.client.security.client_security import ClientSecurity
 from broker.client.security.settings import HTTPS
+from broker.client.security.token_request import end_of
 from broker.security.cipher_suites import SERVED
 from broker.security.sasl.exchange import OAUTHBEARER
 from idgen.settings import InvalidSetting
 
-TOKEN_SECONDS = 300.0  # how long a token of a text or a file is used before it is read again
+TOKEN_SECONDS = 300.0  # how long a token is used, at most, before it is read or fetched again
 
 
 def librdkafka_security(security: ClientSecurity | None) -> dict[str, Any]:
-    """Return the settings of librdkafka. Raise InvalidSetting for a setting that librdkafka does not have."""
+    """Return the settings of librdkafka.
+
+    Raise InvalidSetting for a setting that librdkafka does not have, and NotAuthenticated if there is no token now: a
+    client of librdkafka would wait 10 s for one, and not say why there is none.
+    """
     if security is None:
         return {}
     settings: dict[str, Any] = {"security.protocol": security.settings.protocol}
@@ -55,10 +61,18 @@ def _login(security: ClientSecurity) -> dict[str, Any]:
     if security.settings.mechanism != OAUTHBEARER:
         credentials = security.settings.credentials
         return settings | {"sasl.username": credentials.user, "sasl.password": credentials.password}
-    function = security.token_function
-    settings["oauth_cb"] = function if function is not None else lambda _: _token_for_a_while(security)
+    function = security.token_function or (lambda _: _token_for_a_while(security))
+    try:
+        first = [function("")]
+        if first[0][1] <= time.time():
+            raise ValueError(f"it has expired, {round(time.time() - first[0][1])} s ago")
+    except Exception as error:  # the function may be the user's
+        raise NotAuthenticated("login", f"no token of {OAUTHBEARER}: {error}") from error
+    settings["oauth_cb"] = lambda text: first.pop() if first else function(text)
     return settings
 
 
 def _token_for_a_while(security: ClientSecurity) -> tuple[str, float]:
-    return security.token(), time.time() + TOKEN_SECONDS
+    token, latest_s = security.token(), time.time() + TOKEN_SECONDS
+    end_s = end_of(token)
+    return token, latest_s if end_s is None else min(end_s, latest_s)

@@ -38,7 +38,8 @@ def log_in(address: Address, mechanism: str, exchange: ClientExchange, version: 
         answer = yield Exchange(address, SASL_AUTHENTICATE, version, flexible, body)
         response = cold.decode(SASL_AUTHENTICATE, version, "response", answer, 0, NEWEST_VERSION).newest
         if response.error_code:
-            raise NotAuthenticated(str(address), _refused(mechanism, response.error_code, response.error_message))
+            reason = _refused(mechanism, response.error_code, response.error_message, exchange.remedy)
+            raise NotAuthenticated(str(address), reason)
         try:
             token = exchange.answer(bytes(response.auth_bytes))
         except LoginRefused as error:
@@ -69,9 +70,8 @@ def _shake_hands(address: Address, mechanism: str) -> Steps[None]:
         raise NotAuthenticated(str(address), _refused(mechanism, response.error_code, None))
 
 
-def _refused(mechanism: str, code: int, message: str | None) -> str:
+def _refused(mechanism: str, code: int, message: str | None, remedy: str = "") -> str:
     shown = f" ({quoted(message)})" if message else ""
     if code == ErrorCode.SASL_AUTHENTICATION_FAILED:
-        remedy = "the token" if mechanism == "OAUTHBEARER" else "user and password in sasl.jaas.config"
-        return f"the broker refuses the login by {mechanism}{shown}; check {remedy}"
+        return f"the broker refuses the login by {mechanism}{shown}; {remedy}"
     return f"the broker refuses the login by {mechanism}: {BrokerError(code, 'login').code.name}{shown}"

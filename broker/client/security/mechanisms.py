@@ -7,8 +7,10 @@ speak them. SCRAM proves the server too: one that does not know the password is 
 import hmac
 import re
 from base64 import b64decode, b64encode
+from datetime import UTC, datetime
 from typing import Protocol
 
+from broker.client.security.token_request import end_of
 from broker.security.sasl.scram import DIGESTS
 from broker.security.sasl.scram_keys import ITERATIONS_MIN, keys_of, salted
 from broker.security.sasl.user_text import quoted
@@ -33,9 +35,18 @@ class ClientExchange(Protocol):
     def answer(self, token: bytes) -> bytes | None:
         """Take a token of the server. Return the next one for it, None at the end. Raise LoginRefused."""
 
+    @property
+    def remedy(self) -> str:
+        """Say what to check if the server refuses the login."""
+
+
+CHECK_PASSWORD = "check user and password in sasl.jaas.config"
+
 
 class PlainClient:
     """The exchange of PLAIN: one token, which has user and password."""
+
+    remedy = CHECK_PASSWORD
 
     def __init__(self, user: str, password: str) -> None:
         self._token = f"\0{user}\0{password}".encode()
@@ -49,6 +60,8 @@ class PlainClient:
 
 class ScramClient:
     """The exchange of SCRAM. `nonce` is random, of printable ASCII without a comma."""
+
+    remedy = CHECK_PASSWORD
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
         self._mechanism = mechanism
@@ -119,6 +132,13 @@ class OauthClient:
     def __init__(self, token: str) -> None:
         self._token = token
         self._failure: str | None = None
+
+    @property
+    def remedy(self) -> str:
+        end_s = end_of(self._token)
+        if end_s is None:
+            return "check the token"
+        return f"check the token; it says that it expires at {datetime.fromtimestamp(end_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
     def first(self) -> bytes:
         return f"n,,{_SEPARATOR}auth=Bearer {self._token}{_SEPARATOR}{_SEPARATOR}".encode()

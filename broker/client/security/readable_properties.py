@@ -9,18 +9,20 @@ from collections.abc import Mapping
 from broker.client.security.settings import JAAS, PASSWORD
 from broker.security.references import has_reference
 from broker.security.sasl.jaas import parse_jaas
+from broker.security.sasl.token_rules import CLIENT_SECRET
 from idgen.settings import InvalidSetting
 
 SECRETS = (
     JAAS,
     PASSWORD,
+    CLIENT_SECRET,
     "ssl.keystore.password",
     "ssl.keystore.key",
     "ssl.key.password",
     "ssl.truststore.password",
 )
 """Properties whose value is a secret, or has one."""
-_SECRET_OPTIONS = ("password", "token")  # of a login module
+_SECRET_OPTIONS = ("password", "token", "clientSecret")  # of a login module
 
 
 def secrets_in(properties: Mapping[str, str]) -> list[str]:

@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.client.security.token_request import TokenRequest
 from broker.security.references import has_reference
 from broker.security.sasl.exchange import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SERVED
 from broker.security.sasl.jaas import LoginModule, parse_jaas
+from broker.security.sasl.token_rules import CLIENT_ID, CLIENT_SECRET, SCOPE, TOKEN_URL, check_handler, check_token_url
 from broker.security.tls_config import TlsConfig
 from idgen.settings import InvalidSetting, check_settings, from_properties, setting, settings_of
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 HTTPS = "https"
 PROTOCOL, MECHANISM, JAAS = "security.protocol", "sasl.mechanism", "sasl.jaas.config"
-USER, PASSWORD, TOKEN_URL = "sasl.username", "sasl.password", "sasl.oauthbearer.token.endpoint.url"
+USER, PASSWORD = "sasl.username", "sasl.password"
+LOGIN_HANDLER = "sasl.login.callback.handler.class"
 
 TLS_SETTINGS = (
     "ssl.keystore.type",
@@ -51,7 +54,6 @@ _NOT_SERVED = {
     "ssl.trustmanager.algorithm": "is Java's; leave it out",
     "ssl.secure.random.implementation": "is Java's; leave it out",
     "sasl.client.callback.handler.class": "a class in Java cannot be used; leave it out",
-    "sasl.login.callback.handler.class": "a class in Java cannot be used; leave it out",
     "sasl.login.class": "a class in Java cannot be used; leave it out",
     "ssl.ca.location": "is librdkafka's; give ssl.truststore.location, with ssl.truststore.type=PEM",
     "ssl.certificate.location": "is librdkafka's; give ssl.keystore.location, with ssl.keystore.type=PEM",
@@ -77,19 +79,14 @@ def _identification(value: str) -> str | None:
     return None if is_known else f"must be {HTTPS}, or empty, which checks no name"
 
 
-def _token_url(value: str) -> str | None:
-    if value.startswith("file:///"):
-        return None
-    return "must be file:///..., a file that has the token; for an identity provider give a function as oauth_cb"
-
-
 class Credentials(NamedTuple):
-    """The user and password of a login, or the token of OAUTHBEARER or the file that has it."""
+    """The user and password of a login, or the token of OAUTHBEARER, the file that has it or the request for one."""
 
     user: str = ""
     password: str = ""
     token: str | None = None
     token_file: str | None = None
+    token_request: TokenRequest | None = None
 
     def __repr__(self) -> str:
         return f"Credentials({_HIDDEN})"
@@ -124,8 +121,24 @@ class ClientSecurityConfig:
     sasl_oauthbearer_token_endpoint_url: str | None = setting(
         TOKEN_URL,
         None,
-        "file:///..., a file that has the token of OAUTHBEARER; it is read at each login",
-        check=_token_url,
+        "where tokens of OAUTHBEARER are: https://... or http://..., the token endpoint of an identity provider, or "
+        "file:///..., a file that is read at each login",
+        check=check_token_url,
+    )
+    sasl_oauthbearer_client_credentials_client_id: str | None = setting(
+        CLIENT_ID, None, "the id by which an identity provider knows this client, as clientId in JAAS text"
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str | None = setting(
+        CLIENT_SECRET, None, "the secret of that id, as clientSecret in JAAS text"
+    )
+    sasl_oauthbearer_scope: str | None = setting(
+        SCOPE, None, "the scope that the client asks the identity provider for, as scope in JAAS text"
+    )
+    sasl_login_callback_handler_class: str | None = setting(
+        LOGIN_HANDLER,
+        None,
+        "of OAUTHBEARER, Kafka's OAuthBearerLoginCallbackHandler; tokens are taken in the same way without it",
+        check=check_handler,
     )
 
     def __post_init__(self) -> None:
@@ -215,9 +228,22 @@ class SecuritySettings:
         url = self.config.sasl_oauthbearer_token_endpoint_url
         token = options.get("token")
         if sum((token is not None, url is not None, self.has_token_function)) != 1:
-            wanted = f'give one of token="..." in {JAAS}, {TOKEN_URL}=file:///... and a function as oauth_cb'
+            wanted = f'give one of {TOKEN_URL}, token="..." in {JAAS}, and in Python a function as oauth_cb'
             raise InvalidSetting(MECHANISM, OAUTHBEARER, wanted)
-        return Credentials(token=token, token_file=None if url is None else url.removeprefix("file://"))
+        if url is None or url.startswith("file:"):
+            return Credentials(token=token, token_file=url and url.removeprefix("file://"))
+        return Credentials(token_request=self._token_request(url, options))
+
+    def _token_request(self, url: str, options: Mapping[str, str]) -> TokenRequest:
+        """Return the request to an identity provider. The settings go before JAAS text, as in Kafka (KIP-1139)."""
+        config = self.config
+        client_id = config.sasl_oauthbearer_client_credentials_client_id or options.get("clientId")
+        secret = config.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret")
+        if not client_id:
+            raise InvalidSetting(CLIENT_ID, "", f"{TOKEN_URL}={url} needs the id of this client")
+        if not secret:
+            raise InvalidSetting(CLIENT_SECRET, "", f"{TOKEN_URL}={url} needs the secret of {client_id}")
+        return TokenRequest(url, client_id, secret, config.sasl_oauthbearer_scope or options.get("scope"))
 
 
 CLIENT_SETTINGS = frozenset(setting.name for setting in settings_of(ClientSecurityConfig)) | {*TLS_SETTINGS}

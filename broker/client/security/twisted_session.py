@@ -1,6 +1,7 @@
-"""SHELL (Twisted): the session of one connection: its login, and its renewal before the session ends (KIP-368)."""
+"""SHELL (Twisted, threads): the session of one connection: its login, and its renewal before it ends (KIP-368)."""
 
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
@@ -16,11 +17,13 @@ Send = Callable[[Exchange], "Deferred[memoryview]"]
 class TwistedSession:
     """The session of a connection. `log_in` makes the operation, and `send` sends one of its requests.
 
+    `security` returns that of a login that begins now.
+
     No other request may be sent from `renew` on, until its Deferred has fired. Answers to earlier requests may come.
     """
 
     def __init__(
-        self, reactor: Any, security: ClientSecurity, log_in: Callable[[], Steps[int]], send: Send
+        self, reactor: Any, security: Callable[[], ClientSecurity], log_in: Callable[[], Steps[int]], send: Send
     ) -> None:
         self._reactor = reactor
         self._security = security
@@ -56,16 +59,32 @@ class TwistedSession:
 
     @inlineCallbacks
     def _carry_out(self) -> Any:
+        security = self._security()
+        if security.must_fetch_token:
+            yield self._in_thread(security.fetch_token)
         steps = self._log_in()
         outcome: memoryview | Unreachable | None = None
         while True:
             try:
                 exchange = advance(steps, outcome)
             except StopIteration as done:
-                renewal_ms = self._security.renewal_ms(done.value)
+                renewal_ms = security.renewal_ms(done.value)
                 self._renew_at_s = None if renewal_ms is None else self._reactor.seconds() + renewal_ms / 1_000
                 return
             try:
                 outcome = yield self._send(exchange)
             except Unreachable as error:
                 outcome = error
+
+    def _in_thread(self, work: Callable[[], None]) -> "Deferred[None]":
+        """Do some work that blocks in a thread of its own; return a Deferred that fires once it is done."""
+        done: Deferred[None] = Deferred()
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._reactor.callFromThread(done.callback, None)
+
+        Thread(target=run, name="token", daemon=True).start()
+        return done

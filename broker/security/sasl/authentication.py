@@ -96,6 +96,11 @@ class Authentication:
         """Return True if the next frame is a token, and no request."""
         return self._takes_bare_tokens and self.state is SaslState.AUTHENTICATE
 
+    @property
+    def refusal(self) -> str | None:
+        """Return why a token proves nothing, while the client has not acknowledged that (RFC 7628); else None."""
+        return None if self._exchange is None or self.state is not SaslState.AUTHENTICATE else self._exchange.refusal
+
     def has_expired(self, now: Now) -> bool:
         return self.expires_ms is not None and now.ms > self.expires_ms
 
@@ -106,7 +111,8 @@ class Authentication:
         if self.state in (SaslState.AUTHENTICATE, SaslState.REAUTH_BAD_MECHANISM):
             if key != SASL_AUTHENTICATE:
                 reason = f"Unexpected Kafka request of type {name} during SASL authentication."
-                raise self._failed(reason, ErrorCode.ILLEGAL_SASL_STATE, reason)
+                first = "" if self.refusal is None else f"{self.refusal}; then "
+                raise self._failed(first + reason, ErrorCode.ILLEGAL_SASL_STATE, reason)
         elif key not in (API_VERSIONS, SASL_HANDSHAKE):
             reason = f"Unexpected Kafka request of type {name} during SASL handshake."
             if self.state is SaslState.INITIAL_REQUEST:

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from broker.security.listener_settings import names_of_listener, properties_of_listener, split_name
 from broker.security.sasl.exchange import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from broker.security.sasl.jaas import LoginModule, parse_jaas
-from broker.security.sasl.token_rules import KeySource, TokenRules
+from broker.security.sasl.token_rules import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    SCOPE,
+    TOKEN_URL,
+    KeySource,
+    TokenRules,
+    check_handler,
+    check_token_url,
+)
 from idgen.settings import (
     InvalidSetting,
     at_least,
@@ -29,7 +38,9 @@ _MODULES = {
     OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 KEY_SET_URL, CALLBACK_HANDLER = "sasl.oauthbearer.jwks.endpoint.url", "sasl.server.callback.handler.class"
+LOGIN_HANDLER = "sasl.login.callback.handler.class"
 _OAUTH = "sasl.oauthbearer."
+_TOKENS = (TOKEN_URL, CLIENT_ID, CLIENT_SECRET, SCOPE, LOGIN_HANDLER)
 _VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 _OLD_VALIDATOR = _VALIDATOR.replace("OAuthBearerV", "secured.OAuthBearerV")
 _USER = "user_"  # begins the options of PlainLoginModule that have the password of a user
@@ -62,7 +73,8 @@ class SaslConfig:
         JAAS,
         None,
         "JAAS text of one listener and mechanism, as listener.name.NAME.plain.sasl.jaas.config. PlainLoginModule has "
-        'a password for each user: user_ada="...". Options of the broker as a client are not used.',
+        'a password for each user: user_ada="...". username, password, clientId and clientSecret are those of the '
+        "broker as a client of other brokers.",
         check=lambda value: _PREFIXED,
     )
     connections_max_reauth_ms: int = setting(
@@ -136,6 +148,28 @@ class SaslConfig:
         f"Of OAUTHBEARER, Kafka's {_VALIDATOR}; the tokens are checked in the same way without it.",
         check=_callback_handler,
     )
+    sasl_oauthbearer_token_endpoint_url: str | None = setting(
+        TOKEN_URL,
+        None,
+        "Where a broker that logs in to other brokers by OAUTHBEARER gets its tokens: https://... or http://..., the "
+        "token endpoint of an identity provider, or file:///..., a file that is read at each login.",
+        check=check_token_url,
+    )
+    sasl_oauthbearer_client_credentials_client_id: str | None = setting(
+        CLIENT_ID, None, "The id by which the identity provider knows the broker, as clientId in JAAS text."
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str | None = setting(
+        CLIENT_SECRET, None, "The secret of that id, as clientSecret in JAAS text."
+    )
+    sasl_oauthbearer_scope: str | None = setting(
+        SCOPE, None, "The scope that the broker asks the identity provider for, as scope in JAAS text."
+    )
+    sasl_login_callback_handler_class: str | None = setting(
+        LOGIN_HANDLER,
+        None,
+        "Of OAUTHBEARER, Kafka's OAuthBearerLoginCallbackHandler; tokens are taken in the same way without it.",
+        check=check_handler,
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -186,7 +220,7 @@ class ListenerSasl:
 def of_one_mechanism(own: str) -> tuple[str, str] | None:
     """Return ("scram-sha-512", "sasl.jaas.config") for such a name without its listener, None for any other."""
     mechanism, _, name = own.partition(".")
-    is_of_mechanism = name in (JAAS, MAX_REAUTH, CALLBACK_HANDLER) or name.startswith(_OAUTH)
+    is_of_mechanism = name in (JAAS, MAX_REAUTH, CALLBACK_HANDLER, LOGIN_HANDLER) or name.startswith(_OAUTH)
     is_known = is_of_mechanism and name in SASL_SETTINGS and mechanism.upper() in _KNOWN
     return (mechanism, name) if is_known else None
 
@@ -241,6 +275,15 @@ def _of_mechanisms(listener: str, properties: Mapping[str, str]) -> dict[tuple[s
         if of_mechanism is not None:
             texts[of_mechanism[0].upper(), of_mechanism[1]] = name, text
     return texts
+
+
+def tokens_of(listener: str, properties: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return (name as given, text) of the settings by which a broker gets tokens as a client, by their Kafka names."""
+    own = names_of_listener(listener, properties, _TOKENS)
+    names = {name: name for name in _TOKENS if name in properties} | own
+    given = {name: (given, properties[given]) for name, given in names.items()}
+    texts = _of_mechanisms(listener, properties)
+    return given | {name: texts[OAUTHBEARER, name] for name in _TOKENS if (OAUTHBEARER, name) in texts}
 
 
 def jaas_of(listener: str, mechanism: str, properties: Mapping[str, str]) -> tuple[str, str | None]:

@@ -33,6 +33,10 @@ class SaslExchange(Protocol):
 
     proof: Proof | None
 
+    @property
+    def refusal(self) -> str | None:
+        """Return why a token proves nothing, after an answer that only said so; else None."""
+
     def answer(self, token: bytes, wall_ms: int) -> bytes:
         """Return the answer to the client's next token. Raise Rejected."""
 

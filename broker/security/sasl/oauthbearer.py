@@ -27,6 +27,10 @@ class OauthExchange:
         self._failure: Rejected | None = None
         self.proof: Proof | None = None
 
+    @property
+    def refusal(self) -> str | None:
+        return None if self._failure is None else str(self._failure)
+
     def answer(self, token: bytes, wall_ms: int) -> bytes:
         if self._failure is not None:
             raise Rejected(str(self._failure), _INVALID)

@@ -31,6 +31,8 @@ class Passwords:
 class PlainExchange:
     """The exchange of a client: one token of authorization id, user and password, separated by zero bytes."""
 
+    refusal = None
+
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords
         self.proof: Proof | None = None

@@ -54,6 +54,8 @@ Find = Callable[[str], tuple[ScramCredential, bool]]
 class ScramExchange:
     """The exchange of a client. `nonce` is random, of printable ASCII without a comma."""
 
+    refusal = None
+
     def __init__(self, mechanism: str, find: Find, nonce: str) -> None:
         self._digest = DIGESTS[mechanism]
         self._find = find

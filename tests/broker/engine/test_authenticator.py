@@ -340,6 +340,35 @@ def test_quotas_apply_to_the_user_that_logged_in_to_its_client_id_and_to_both(en
     assert muted == throttled
 
 
+# --- tokens of OAUTHBEARER that are refused ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refused():
+    """Return a client whose token was answered as one that proves nothing."""
+    keys = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "file:///keys"}
+    client = broker(given=keys, connection_failed_authentication_delay_ms=0).connect(listener=LISTENER)
+    client.ask(SASL_HANDSHAKE, 1, {"mechanism": "OAUTHBEARER"})
+    answer = send_token(client, b"n,,\x01auth=Bearer a.b\x01\x01")
+    assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
+    return client
+
+
+def test_a_client_that_takes_the_refusal_of_its_token_for_a_yes_is_told_why_in_the_log(refused):
+    """kafkajs does. RFC 7628 wants an acknowledgement first."""
+    refused.send(METADATA, 12, NO_METADATA)
+    assert refused.closed.startswith("a signed token has three parts, and this one has 2; then Unexpected Kafka request")
+    assert refused.replies() == []
+
+
+def test_a_client_that_leaves_after_the_refusal_of_its_token_is_named_in_the_log_and_counted(refused):
+    made = refused.broker
+    made.engine.closed(refused.conn)
+    assert refused.conn.close_reason == "a signed token has three parts, and this one has 2"
+    figures = made.services.sasl.figures
+    assert (figures.succeeded, figures.failed, figures.open) == (0, 1, 0)
+
+
 def test_outcomes_are_counted(client):
     made = client.broker
     log_in(client)

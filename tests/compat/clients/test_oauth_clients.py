@@ -1,9 +1,8 @@
 """OAUTHBEARER at a real server: stock clients with tokens of an identity provider, and tokens that prove nothing."""
 
 import asyncio
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.request import urlopen
 
 import aiokafka
 import confluent_kafka
@@ -12,46 +11,34 @@ import pytest
 from aiokafka.abc import AbstractTokenProvider
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokenProvider
 
+from broker.client.blocking import Client
+from broker.engine.api_table import APIS
 from broker.wire.errors import ErrorCode
 from tests.broker.web_tokens import SigningKey, key_set
+from tests.compat import stock_java
+from tests.compat.clients import stock_go, stock_node
+from tests.compat.identity_provider import (
+    AUDIENCE,
+    CLIENT_ID,
+    CLIENT_SECRET,
+    ISSUER,
+    LOGIN_HANDLER,
+    OAUTH_MODULE,
+    IdentityProvider,
+    rules_of_tokens,
+)
 from tests.compat.sasl_connection import SaslConnection
 from tests.compat.server_process import DidNotStart, ServerProcess
+from tests.compat.stock_process import ClientError
+from tests.compat.tls_files import TlsFiles
 from tests.patience import SECONDS, until
 
-ISSUER, AUDIENCE = "https://id.example", "kafka"
+VALUES = [f"value {number}" for number in range(20)]
+LIST_GROUPS = 16
+TOOLS = "org.apache.kafka.tools"
+ALLOWED_FILES = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.files"
 PREFIX = "listener.name.sasl_plaintext.oauthbearer.sasl"
 INVALID = b'{"status":"invalid_token"}'
-VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
-
-
-class IdentityProvider:
-    """An HTTP server with a key set, and the tokens that it signs."""
-
-    def __init__(self):
-        provider = self
-
-        class Answer(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(key_set(provider.key).encode())
-
-            def log_message(self, *_):
-                pass
-
-        self.key = SigningKey()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}/keys"
-
-    def token(self, key=None, **claims):
-        now = int(time.time())
-        standard = {"sub": "ada", "iss": ISSUER, "aud": [AUDIENCE], "iat": now, "exp": now + 600}
-        return (key or self.key).token(standard | claims)
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +52,29 @@ def settings(url):
     return {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "OAUTHBEARER",
-        f"{PREFIX}.oauthbearer.jwks.endpoint.url": url,
-        f"{PREFIX}.oauthbearer.expected.audience": AUDIENCE,
-        f"{PREFIX}.oauthbearer.expected.issuer": ISSUER,
-        f"{PREFIX}.server.callback.handler.class": VALIDATOR,
+        "group.initial.rebalance.delay.ms": "0",
+        **rules_of_tokens(url, "listener.name.sasl_plaintext"),
+    }
+
+
+def over_tls(files, url):
+    """Return the settings that add a listener of SASL_SSL."""
+    return rules_of_tokens(url, "listener.name.sasl_ssl") | {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": files.broker,
     }
 
 
 @pytest.fixture(scope="module")
-def server(provider, tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("data"), settings(provider.url)) as server:
+def files(tmp_path_factory):
+    return TlsFiles(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def server(provider, files, tmp_path_factory):
+    own = settings(provider.url) | over_tls(files, provider.url)
+    with ServerProcess(tmp_path_factory.mktemp("data"), own) as server:
         yield server
 
 
@@ -124,6 +124,109 @@ def test_aiokafka(provider, address, name):
     assert asyncio.run(produce()).offset == 0
 
 
+# --- peers in other languages: a token of each is good, and another has expired ----------------------------------
+
+PROTOCOLS = "SASL_PLAINTEXT", pytest.param("SASL_SSL", marks=pytest.mark.soak)
+each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+def expired(provider):
+    return provider.token(exp=int(time.time()) - 60)
+
+
+def failures(server):
+    """Return the number of logins that failed."""
+    with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
+        lines = answer.read().decode().splitlines()
+    name = 'flakelog_sasl_authentications_total{outcome="failed"} '
+    return next(float(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def where(server, files, protocol, topic):
+    """Return the address of a listener by a name that its certificate has, and the topic, for a peer."""
+    return {"address": f"localhost:{server.addresses[f'broker.{protocol}'].rpartition(':')[2]}", "topic": topic}
+
+
+@pytest.mark.skipif(bool(stock_go.missing()), reason=stock_go.missing() or "")
+@each_protocol
+def test_franz_go(provider, server, files, protocol, name):
+    with Client(server.address) as client:
+        client.create_topic(name)
+    call = where(server, files, protocol, name) | {"mechanism": "OAUTHBEARER"}
+    call |= {"versions": {key: api.newest for key, api in APIS.items()}}
+    call |= {"ca": files.ca.read_text()} if protocol == "SASL_SSL" else {}
+    with stock_go.stock_go() as go:
+        go.ask("produce", values=VALUES, token=provider.token(), **call)
+        read = go.ask("read", group=name, count=len(VALUES), heartbeat=100, token=provider.token(), **call)
+        assert sorted(read) == sorted(VALUES)
+        before = failures(server)
+        with pytest.raises(ClientError, match="unexpected data in oauth response"):  # and it acknowledges nothing
+            go.ask("ask", key=LIST_GROUPS, fields={}, token=expired(provider), **call)
+        until(lambda: failures(server) > before, "the failure in the metrics")
+
+
+@pytest.mark.skipif(bool(stock_node.missing()), reason=stock_node.missing() or "")
+@each_protocol
+def test_kafkajs(provider, server, files, protocol, name):
+    call = where(server, files, protocol, name)
+    call |= {"tls": {"ca": [files.ca.read_text()]}} if protocol == "SASL_SSL" else {}
+    with stock_node.stock_node() as node:
+        right = {"token": provider.token()}
+        node.ask("kafkajs.createTopic", partitions=1, sasl=right, **call)
+        node.ask("kafkajs.produce", values=VALUES, sasl=right, **call)
+        records = node.ask("kafkajs.read", group=name, count=len(VALUES), sasl=right, **call)
+        assert [record[3] for record in records] == VALUES
+
+
+@pytest.mark.skipif(bool(stock_node.missing()), reason=stock_node.missing() or "")
+@pytest.mark.soak
+def test_kafkajs_with_an_expired_token(provider, server, files, name):
+    """It takes each answer without an error code for a yes, sends its next request, and tries again for 10 s."""
+    before = failures(server)
+    call = where(server, files, "SASL_PLAINTEXT", name) | {"sasl": {"token": expired(provider)}}
+    with stock_node.stock_node() as node, pytest.raises(ClientError, match="Closed connection"):
+        node.ask("kafkajs.produce", values=VALUES, **call)
+    until(lambda: failures(server) > before, "the failure in the metrics")
+
+
+@pytest.mark.skipif(bool(stock_java.missing()), reason=stock_java.missing() or "")
+@each_protocol
+@pytest.mark.parametrize("source", ["file", pytest.param("endpoint", marks=pytest.mark.soak)])
+def test_console_tools_of_kafka(provider, server, files, protocol, source, name, tmp_path):
+    """Kafka's own callback handler gets the token; a property of the JVM names the URLs that it may use."""
+    token = tmp_path / "token"
+    token.write_text(provider.token())
+    url = token.as_uri().replace("file:///", "file:/") if source == "file" else provider.token_url
+    options = f'clientId="{CLIENT_ID}" clientSecret="{CLIENT_SECRET}"' if source == "endpoint" else ""
+    properties = tmp_path / "client.properties"
+    given = {
+        "security.protocol": protocol,
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f"{OAUTH_MODULE} required {options};",
+        "sasl.login.callback.handler.class": LOGIN_HANDLER,
+        "sasl.oauthbearer.token.endpoint.url": url,
+    }
+    if protocol == "SASL_SSL":
+        given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": files.ca}
+    properties.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+    address = where(server, files, protocol, name)["address"]
+    common = "--bootstrap-server", address, "--topic", name, "--command-config", properties
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}", f"{ALLOWED_FILES}={token}"
+    with stock_java.StockJava(*allowed) as java:
+        produced = java.tool(f"{TOOLS}.ConsoleProducer", *common, stdin="".join(f"{value}\n" for value in VALUES))
+        assert produced.exit == 0, produced
+        reading = *common, "--from-beginning", "--max-messages", len(VALUES)
+        consumed = java.tool(f"{TOOLS}.consumer.ConsoleConsumer", *reading)
+        assert consumed.stdout.splitlines() == VALUES, consumed
+        if source == "file":
+            token.write_text(expired(provider))
+            refused = java.tool(f"{TOOLS}.consumer.ConsoleConsumer", *reading)
+            assert "SaslAuthenticationException" in refused.stdout + refused.stderr
+
+
+# --- tokens by hand ----------------------------------------------------------------------------------------------
+
+
 def login(address, token, source="127.0.4.1"):
     """Return the answers to a token, and to its acknowledgement if there is an error."""
     with SaslConnection(address, source=source) as connection:
@@ -152,6 +255,15 @@ def test_a_token_with_another_claim_fails_and_the_log_says_why(provider, server,
     assert first.error_code == 0 and first.auth_bytes == INVALID
     assert second.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED and second.error_message == INVALID.decode()
     server.wait_for_log(f"closed: {reason}")
+
+
+def test_a_client_that_leaves_after_the_refusal_of_its_token_is_named_with_the_reason(provider, server, address):
+    """franz-go leaves so, without the acknowledgement of RFC 7628."""
+    with SaslConnection(address, source="127.0.4.9") as connection:
+        connection.shake_hands("OAUTHBEARER")
+        connection.send_token(f"n,,\x01auth=Bearer {expired(provider)}\x01\x01".encode())
+        peer = "{}:{}".format(*connection.socket.getsockname())
+    server.wait_for_log(f"connection of {peer} closed: the token expired")
 
 
 def test_a_token_of_another_key_fails_until_the_provider_publishes_that_key(provider, server, address):

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -44,6 +45,7 @@ type call struct {
 	Mechanism string // of SASL, if the address asks who the client is
 	User      string
 	Password  string
+	Token     string // of OAUTHBEARER
 	Spread    int32  // the number of partitions that the values go to in turn, from partition 0; 0: all to Partition
 	Name      string // of a producer that stays open between calls
 	Committed bool   // whether to read only records of committed transactions
@@ -109,6 +111,8 @@ func client(asked call, more ...kgo.Opt) (*kgo.Client, error) {
 		options = append(options, kgo.SASL(scram.Auth{User: asked.User, Pass: asked.Password}.AsSha256Mechanism()))
 	case "SCRAM-SHA-512":
 		options = append(options, kgo.SASL(scram.Auth{User: asked.User, Pass: asked.Password}.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		options = append(options, kgo.SASL(oauth.Auth{Token: asked.Token}.AsMechanism()))
 	}
 	return kgo.NewClient(append(options, more...)...)
 }

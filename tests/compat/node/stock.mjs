@@ -29,7 +29,10 @@ const messagesOf = (call, time = String) =>
 
 // --- kafkajs --------------------------------------------------------------------------------------------------------
 
-const kafka = call => new Kafka({ brokers: call.address.split(','), clientId: 'kafkajs', logLevel: logLevel.NOTHING, connectionTimeout: 60_000, ssl: tls(call), sasl: call.sasl })
+const kafka = call => new Kafka({ brokers: call.address.split(','), clientId: 'kafkajs', logLevel: logLevel.NOTHING, connectionTimeout: 60_000, ssl: tls(call), sasl: saslOf(call) })
+
+// The SASL options of a call. A "token" of OAUTHBEARER becomes the function that kafkajs wants.
+const saslOf = call => call.sasl?.token ? { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: call.sasl.token }) } : call.sasl
 
 // The TLS options of a call whose "tls" has PEM texts: the authority "ca", and the client's "cert" and "key".
 const tls = call => call.tls && { servername: 'localhost', ...call.tls }

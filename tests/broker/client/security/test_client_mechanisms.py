@@ -6,6 +6,7 @@ from broker.client.security.mechanisms import LoginRefused, OauthClient, PlainCl
 from broker.security.sasl.exchange import Proof
 from broker.security.sasl.scram import DIGESTS, ScramExchange
 from tests.broker.scram_client import credential
+from tests.broker.web_tokens import SigningKey
 
 # RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -90,6 +91,12 @@ def test_a_refused_token_is_acknowledged_and_then_an_error():
     with pytest.raises(LoginRefused, match="refuses the token: .*invalid_token"):
         client.answer(b"")
     assert OauthClient("abc").answer(b"") is None
+
+
+def test_a_refused_token_that_says_when_it_expires_is_told_so():
+    assert OauthClient("opaque").remedy == "check the token"
+    token = SigningKey().token({"sub": "ada", "exp": 1_000_600})
+    assert OauthClient(token).remedy == "check the token; it says that it expires at 1970-01-12 13:56:40 UTC"
 
 
 def test_a_token_fits_its_place_in_the_message():

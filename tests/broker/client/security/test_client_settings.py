@@ -14,6 +14,8 @@ OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginMod
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
 SCRAM = LOGIN | {"sasl.mechanism": "SCRAM-SHA-256"}
 OAUTH = LOGIN | {"sasl.mechanism": "OAUTHBEARER"}
+AT_PROVIDER = {"sasl.oauthbearer.token.endpoint.url": "https://a"}
+OF_ADA = {"sasl.oauthbearer.client.credentials.client.id": "ada"}
 TLS = {"security.protocol": "SSL"}
 
 
@@ -41,6 +43,19 @@ def test_a_token_comes_from_jaas_text_a_file_or_a_function():
     assert security.asks_login
 
 
+def test_id_and_secret_for_an_identity_provider_are_in_settings_or_in_jaas_text_and_settings_go_before():
+    """KIP-768 has the options of JAAS text, and KIP-1139 the settings."""
+    options = 'clientId="bob" clientSecret="of jaas" scope="read"'
+    text = {"sasl.jaas.config": f"{OAUTH_MODULE} required {options};"}
+    package = OAUTH_MODULE.rpartition(".")[0]
+    handler = {"sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler"}
+    by_text = parse_security(OAUTH | AT_PROVIDER | text | handler).credentials.token_request
+    assert by_text == ("https://a", "bob", "of jaas", "read")
+    settings = OF_ADA | {"sasl.oauthbearer.client.credentials.client.secret": "x", "sasl.oauthbearer.scope": "write"}
+    by_names = parse_security(OAUTH | AT_PROVIDER | text | settings).credentials.token_request
+    assert by_names == ("https://a", "ada", "x", "write")
+
+
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [
@@ -62,8 +77,12 @@ def test_a_token_comes_from_jaas_text_a_file_or_a_function():
         (TLS | {"sasl.username": "ada"}, "sasl.username=(hidden): is not used by security.protocol=SSL"),
         ({"ssl.truststore.location": "x"}, "is not used by security.protocol=PLAINTEXT; set security.protocol=SSL"),
         (TLS | {"ssl.key.password": 5}, "ssl.key.password=(hidden): must be text"),
-        (OAUTH, 'give one of token="..." in sasl.jaas.config, sasl.oauthbearer.token.endpoint.url=file:///...'),
-        (OAUTH | {"sasl.oauthbearer.token.endpoint.url": "https://a"}, "give a function as oauth_cb"),
+        (OAUTH, 'give one of sasl.oauthbearer.token.endpoint.url, token="..." in sasl.jaas.config, and in Python a'),
+        (OAUTH | {"sasl.oauthbearer.token.endpoint.url": "ftp://a"}, "must be https://..., http://... or file:///..."),
+        (OAUTH | AT_PROVIDER, "client.id=: sasl.oauthbearer.token.endpoint.url=https://a needs the id of this client"),
+        (OAUTH | AT_PROVIDER | OF_ADA, "client.secret=: sasl.oauthbearer.token.endpoint.url=https://a needs the sec"),
+        (OAUTH | AT_PROVIDER | {"oauth_cb": print}, "give one of sasl.oauthbearer.token.endpoint.url"),
+        (OAUTH | AT_PROVIDER | {"sasl.login.callback.handler.class": "a.B"}, "a class in Java cannot be used; "),
         (LOGIN | {"oauth_cb": print, "sasl.username": "a", "sasl.password": "b"}, "needs sasl.mechanism=OAUTHBEARER"),
     ],
 )

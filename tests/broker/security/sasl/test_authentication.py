@@ -14,6 +14,8 @@ NAMES = {VERSIONS: "ApiVersions", HANDSHAKE: "SaslHandshake", AUTHENTICATE: "Sas
 class Spelled:
     """An exchange of two tokens: any, then the user's name, whose credential may have an end."""
 
+    refusal = None
+
     def __init__(self, expires_wall_ms=None):
         self.expires_wall_ms = expires_wall_ms
         self.proof = None
