@@ -10,6 +10,9 @@ from importlib.util import find_spec
 EXECUTOR_PACKAGES = ("crc32c", "cramjam", "kio", "numpy", "pyarrow")
 """By their names in imports, which are also their names on PyPI."""
 
+TLS_PACKAGE = "cryptography"
+"""What a read over TLS needs in addition."""
+
 RECIPE = (
     "install it there with: pip install 'flakelog[executor]', or send an environment that has it (spark.archives); "
     "see docs/spark-cluster.md"
@@ -33,6 +36,6 @@ def explain(error: str) -> str:
     lines = [line.strip() for line in error.splitlines() if line.strip() and not line.startswith(" ")]
     for line in reversed(lines):
         match = _MISSING.search(line)
-        if match and match.group(1) in ("spark_bridge", *EXECUTOR_PACKAGES):
+        if match and match.group(1) in ("spark_bridge", TLS_PACKAGE, *EXECUTOR_PACKAGES):
             return f"the Python of Spark's workers has no {match.group(1)}: {RECIPE}"
     return lines[-1] if lines else error

@@ -111,6 +111,7 @@ SHELLS = {
     "broker/client/mirror/target_topics.py",
     "broker/client/mirror/transactional_copy.py",
     "broker/client/mirror/waits.py",
+    "broker/client/registry/relay_tls.py",
     "broker/client/security/client_security.py",
     "broker/client/security/contexts.py",
     "broker/client/security/librdkafka_settings.py",

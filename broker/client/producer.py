@@ -160,6 +160,8 @@ class Producer:
                 "batch.num.messages": batch_size,
                 "queue.buffering.max.messages": queue_size,
             }
+            if brokers.certificate_pem:
+                settings["ssl.ca.pem"] += brokers.certificate_pem
             self._producer = _librdkafka(settings)
             stamping = stamper(ids, snowflake, {"zookeeper": zookeeper, "directory": directory}, owned)
             steps = steps_of(hook, event_handler, outcomes, batch_size)

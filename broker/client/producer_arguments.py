@@ -9,6 +9,7 @@ from broker.client.security.settings import PLAINTEXT
 
 if TYPE_CHECKING:
     from broker.client.registry.bootstrap import RegistryBootstrap
+    from broker.client.registry.relay_tls import RelayTls
     from idgen.snowflake import Snowflake
 
 PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1  # of the protocol
@@ -21,6 +22,8 @@ class Brokers(NamedTuple):
     bootstrap: str
     name: str
     registry: "RegistryBootstrap | None" = None
+    certificate_pem: str = ""
+    """A certificate that librdkafka has to trust beside the authorities of the brokers."""
 
 
 def check_brokers(servers: object, registry: object) -> None:
@@ -41,14 +44,27 @@ def brokers_of(
     if servers is not None:
         return Brokers(servers, servers)
     assert registry is not None
-    if security is not None and security.is_tls and security.settings.checks_name:
-        wanted = "a producer reaches a registry's brokers through a port that no certificate names: give servers="
-        raise ValueError(f"registry={registry!r}: {wanted}")
     from broker.client.registry.bootstrap import RegistryBootstrap  # imports kazoo
 
-    bootstrap = RegistryBootstrap(registry, PLAINTEXT if security is None else security.settings.protocol)
+    relay = _relay_tls(registry, security)
+    protocol = PLAINTEXT if security is None else security.settings.protocol
+    bootstrap = RegistryBootstrap(registry, protocol, relay)
     owned.callback(bootstrap.close)
-    return Brokers(str(bootstrap.address), f"the brokers in ZooKeeper at {registry}", bootstrap)
+    name = f"the brokers in ZooKeeper at {registry}"
+    return Brokers(str(bootstrap.address), name, bootstrap, "" if relay is None else relay.certificate_pem)
+
+
+def _relay_tls(registry: str, security: ClientSecurity | None) -> "RelayTls | None":
+    """Return the TLS of the port that leads to the brokers if their names are checked. Raise ValueError."""
+    if security is None or not (security.is_tls and security.settings.checks_name):
+        return None
+    tls = security.settings.tls
+    if tls.ssl_truststore_location is None and tls.ssl_truststore_certificates is None:
+        wanted = "give the authorities of the brokers by ssl.truststore.location"
+        raise ValueError(f"registry={registry!r} with {security.settings.protocol}: {wanted}")
+    from broker.client.registry.relay_tls import RelayTls  # cryptography loads slowly
+
+    return RelayTls(security)
 
 
 def _check_servers(servers: object) -> None:

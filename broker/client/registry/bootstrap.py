@@ -7,6 +7,8 @@ ZooKeeper names at that moment. librdkafka uses the port for its first Metadata 
 that it knows answers (KIP-899); messages travel to the brokers' own addresses.
 
 Only this machine can reach the port, and it gives access to nothing else than what the brokers' own listeners give.
+Where librdkafka has to check the names in certificates, the port speaks TLS to both sides (broker.client.registry.
+relay_tls).
 """
 
 import asyncio
@@ -15,16 +17,21 @@ import os
 import time
 from contextlib import suppress
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from broker.client.address import Address
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, NotAuthenticated
 from broker.client.known_nodes import KnownNodes
 from broker.client.registry.living_brokers import PLAINTEXT, LivingBrokers
+from broker.client.security.tls_failures import handshake_failure
 from broker.client.timed_wait import wait_for_event
 from coordination.access import an_ensemble
 from coordination.asyncio import carry_out, executor
 from coordination.port import CoordinationError, CoordinatorUnavailable
 from coordination.zookeeper import ZooKeeperCoordinator
+
+if TYPE_CHECKING:
+    from broker.client.registry.relay_tls import RelayTls
 
 CONNECT_TIMEOUT_MS = 15_000  # to ZooKeeper
 BROKER_SECONDS = 3.0  # for a connection to one broker; then the next one is tried
@@ -38,18 +45,22 @@ _log = logging.getLogger(__name__)
 class RegistryBootstrap:
     """A port of this process that leads to a broker of the registry "zk1:2181,zk2:2181/chroot".
 
-    It leads to the brokers' first listeners of the `protocol`. The constructor waits for ZooKeeper, but not for a
+    It leads to the brokers' first listeners of the `protocol`, over the TLS of `relay_tls` if that is given. The
+    constructor waits for ZooKeeper, but not for a
     broker. Raise ValueError for a text that names no ensemble, and ClientError if no ZooKeeper answers. While ZooKeeper
     is away, the port leads to the brokers that were known last.
     """
 
-    def __init__(self, registry: str, protocol: str = PLAINTEXT) -> None:
+    def __init__(self, registry: str, protocol: str = PLAINTEXT, relay_tls: "RelayTls | None" = None) -> None:
         if not isinstance(registry, str) or (an_ensemble(registry) is not None):
             raise ValueError(f"registry={registry!r}: give the hosts of a ZooKeeper, as host:port,host:port/chroot")
         self.registry = registry
         self._process = os.getpid()
         self._brokers = LivingBrokers(protocol)
         self._nodes = KnownNodes([])
+        self._relay_tls = relay_tls
+        self._refusal = ""
+        """Why TLS with a broker failed last, as the log has it."""
         try:
             self._coordinator = ZooKeeperCoordinator(registry, connect_timeout_ms=CONNECT_TIMEOUT_MS)
         except CoordinatorUnavailable as error:
@@ -60,7 +71,8 @@ class RegistryBootstrap:
         self._connections = 0
         self._loop.run_until_complete(self._update())
         self._nodes.learn(self._brokers.addresses)
-        server = asyncio.start_server(self._forward, "127.0.0.1", 0, limit=CHUNK_BYTES)
+        context = None if relay_tls is None else relay_tls.port_context
+        server = asyncio.start_server(self._forward, "127.0.0.1", 0, limit=CHUNK_BYTES, ssl=context)
         self._server = self._loop.run_until_complete(server)
         self.address = Address(*self._server.sockets[0].getsockname())
         self._coordinator.on_wake(self._wake)
@@ -154,13 +166,29 @@ class RegistryBootstrap:
         for address in self._nodes.in_order():
             try:
                 async with asyncio.timeout(BROKER_SECONDS):  # wait_for drops a cancellation that comes with the answer
-                    streams = await asyncio.open_connection(*address)
-            except OSError:  # TimeoutError is one
+                    streams = await self._open(address)
+            except (OSError, ValueError) as error:  # TimeoutError is one; ValueError for a name that cannot be a host's
                 self._nodes.avoid(address)
+                self._note_refusal(address, error)
             else:
                 self._nodes.answered(address)
                 return streams
         return None
+
+    async def _open(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        context = None if self._relay_tls is None else self._relay_tls.broker_context()
+        if context is None:
+            return await asyncio.open_connection(*address)
+        return await asyncio.open_connection(*address, ssl=context, server_hostname=address.host)
+
+    def _note_refusal(self, address: Address, error: OSError | ValueError) -> None:
+        """Log a failure of TLS that a retry meets again, because librdkafka only sees that the port closes."""
+        if self._relay_tls is None:
+            return
+        failure = handshake_failure(address, error)
+        if isinstance(failure, NotAuthenticated) and str(failure) != self._refusal:
+            self._refusal = str(failure)
+            _log.warning("a broker in ZooKeeper at %s: %s", self.registry, failure)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -340,7 +340,7 @@ def test_quotas_apply_to_the_user_that_logged_in_to_its_client_id_and_to_both(en
     assert muted == throttled
 
 
-# --- tokens of OAUTHBEARER that are refused ------------------------------------------------------------------------
+# --- tokens of OAUTHBEARER that are refused --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -357,7 +357,7 @@ def refused():
 def test_a_client_that_takes_the_refusal_of_its_token_for_a_yes_is_told_why_in_the_log(refused):
     """kafkajs does. RFC 7628 wants an acknowledgement first."""
     refused.send(METADATA, 12, NO_METADATA)
-    assert refused.closed.startswith("a signed token has three parts, and this one has 2; then Unexpected Kafka request")
+    assert refused.closed.startswith("a signed token has three parts, and this one has 2; then Unexpected Kafka re")
     assert refused.replies() == []
 
 

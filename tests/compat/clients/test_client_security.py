@@ -280,8 +280,6 @@ def test_a_producer_shows_its_certificate(at, files, tmp_path):
 def test_settings_that_librdkafka_does_not_have_are_refused(at, login):
     with pytest.raises(ValueError, match="librdkafka cannot choose the versions of TLS"):
         Producer(at("SASL_SSL"), security=login(ssl_enabled_protocols="TLSv1.3"))
-    with pytest.raises(ValueError, match="a port that no certificate names"):
-        Producer(registry="127.0.0.1:1", security=login())
 
 
 # --- the command line --------------------------------------------------------------------------------------------

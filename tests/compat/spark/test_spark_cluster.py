@@ -9,6 +9,7 @@ import pytest
 
 from broker.client.blocking import Client
 from broker.record.records import BatchRecord, encode_batch
+from flakelog.testing.authority import Authority
 from spark_bridge.packages import EXECUTOR_PACKAGES, explain
 from tests.compat.commands.test_wheel import ROOT
 from tests.compat.spark.standalone_spark import (
@@ -56,11 +57,11 @@ print(json.dumps({"rows": sorted(found), "places": places}))
 IMPORTS = "import spark_bridge.source.datasource, spark_bridge.reading.range_reader"
 
 
-def importing(packages, distributions, code=ROOT):
-    """Import a task's modules where only these distributions are installed; return the last line of errors, or ""."""
+def importing(packages, distributions, code=ROOT, program=IMPORTS):
+    """Run imports where only these distributions are installed; return the last line of errors, or ""."""
     link_packages(packages, distributions)
     environment = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{code}"}
-    command = [sys.executable, "-S", "-c", IMPORTS]  # without the site-packages of this test
+    command = [sys.executable, "-S", "-c", program]  # without the site-packages of this test
     done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True)
     return done.stderr.strip().rpartition("\n")[2]
 
@@ -78,6 +79,15 @@ def test_the_packages_work_as_a_zip(tmp_path):
     assert importing(tmp_path / "packages", executor_packages() | SPARK, code) == ""
 
 
+def test_a_task_speaks_tls_with_the_packages_of_the_extra(tmp_path):
+    authorities = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": Authority().pem()}
+    program = (
+        "from broker.client.security.client_security import ClientSecurity\n"
+        f"ClientSecurity.of({({'security.protocol': 'SSL'} | authorities)!r})"
+    )
+    assert importing(tmp_path, executor_packages() | SPARK, program=program) == ""
+
+
 @pytest.mark.parametrize("name", sorted(set(EXECUTOR_PACKAGES) - {"pyarrow"}))
 def test_a_missing_package_is_named_in_one_line_with_the_recipe(tmp_path, name):
     error = importing(tmp_path, executor_packages() - {name} | SPARK)
@@ -89,9 +99,9 @@ def test_the_extra_is_what_is_checked():
     assert set(EXECUTOR_PACKAGES) <= executor_packages()
 
 
-@pytest.mark.parametrize("name", ["spark_bridge", "pyarrow"])
+@pytest.mark.parametrize("name", ["spark_bridge", "pyarrow", "cryptography"])
 def test_a_worker_that_fails_before_our_code_runs_is_explained_in_one_line(name):
-    """pyspark itself imports pyarrow, and unpickles our classes."""
+    """pyspark itself imports pyarrow, and unpickles our classes. TLS alone needs cryptography."""
     said = explain(f"Traceback ...\n  File\nModuleNotFoundError: No module named '{name}.source'\n\n SQLSTATE: 38000")
     assert said.startswith(f"the Python of Spark's workers has no {name}: install it there with: pip install")
     assert "\n" not in said
