@@ -88,7 +88,7 @@ def test_the_paths_and_documents_are_those_of_kafka_3_9():
     assert resource_of(ORDERS).path == "/kafka-acl/Topic/orders"
     assert resource_of(PREFIX).path == "/kafka-acl-extended/prefixed/Topic/ord"
     assert resource_of(TRANSACTION).path == "/kafka-acl/TransactionalId/t"
-    document = b'{"version":1,"acls":[{"principal":"User:ada","permissionType":"Allow","operation":"Read","host":"*"}]}'
+    document = b'{"acls":[{"principal":"User:ada","permissionType":"Allow","host":"*","operation":"Read"}],"version":1}'
     assert encode_acls([ORDERS]) == document
     assert b'"operation":"IdempotentWrite"' in encode_acls([TRANSACTION])
     assert encode_acl_change(resource_of(ORDERS)) == b"TOPIC:orders"
