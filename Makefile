@@ -17,6 +17,7 @@ NODE := tests/compat/node/node_modules/.package-lock.json
 FRANZ := tests/compat/go/target/stock
 # The tests that franz-go and librdkafka have of their own, for `make soak`.
 FRANZ_TESTS := tests/compat/go/target/kgo.test
+SSLYZE := build/sslyze/bin/sslyze
 RDKAFKA_TESTS := build/librdkafka/librdkafka-2.0.2/tests/test-runner
 # Spark's connector for Kafka, by Maven, for tests and benchmarks. For benchmarks: Storm's storm.py, by Maven, and what
 # PyPI has beside ours.
@@ -84,7 +85,12 @@ $(FRANZ): tests/compat/go/stock.go tests/compat/go/go.mod tests/compat/go/go.sum
 	  echo "building franz-go: once, a minute"; \
 	  go build -C $(<D) -o target/stock . || echo "Go failed: franz-go is not tested"
 
-suites: $(FRANZ_TESTS) $(RDKAFKA_TESTS)
+suites: $(FRANZ_TESTS) $(RDKAFKA_TESTS) $(SSLYZE)
+
+# A scanner of TLS, in an environment of its own, because it wants an older cryptography.
+$(SSLYZE):
+	@$(PYTHON) -m venv build/sslyze && build/sslyze/bin/python -m pip install --disable-pip-version-check -q sslyze==6.3.1 \
+	  || echo "pip failed: the listeners of TLS are not scanned by sslyze"
 
 $(FRANZ_TESTS): tests/compat/go/go.mod tests/compat/go/go.sum
 	@command -v go > /dev/null || { echo "no Go: franz-go's own tests do not run"; exit 0; }; \

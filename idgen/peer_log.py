@@ -35,6 +35,8 @@ class PeerLines:
         self._addresses_max = addresses_max
         self._minutes: dict[str, _Minute] = {}
         """By address, in the order in which their minutes end."""
+        self._with_left_out = 0
+        """The number of these with lines left out."""
 
     def __len__(self) -> int:
         return len(self._minutes)
@@ -48,6 +50,7 @@ class PeerLines:
         if minute is None:
             self._minutes[address] = _Minute(now_ms)
             return [*lines, line]
+        self._with_left_out += not minute.left_out
         minute.left_out += 1
         minute.last = line
         return lines
@@ -61,6 +64,7 @@ class PeerLines:
                 break
             del self._minutes[address]
             if minute.left_out:
+                self._with_left_out -= 1
                 number = f"{minute.left_out} more such lines in the last minute"
                 lines.append(f"{address}: {number}; the last: {minute.last}")
                 self._minutes[address] = _Minute(now_ms)
@@ -68,7 +72,9 @@ class PeerLines:
 
     def next_deadline_ms(self) -> int | None:
         """Return when `ended` may have lines next; None without any left out."""
-        return min((minute.began_ms + PERIOD_MS for minute in self._minutes.values() if minute.left_out), default=None)
+        if not self._with_left_out:
+            return None
+        return next(minute.began_ms + PERIOD_MS for minute in self._minutes.values() if minute.left_out)
 
 
 class PeerLog:

@@ -86,7 +86,10 @@ class Handshakes(Generic[K]):
 
     def _begin_waiting(self) -> list[K]:
         begun: list[K] = []
-        while (address := next((waits for waits in self._waiting if self._has_room(waits)), None)) is not None:
+        while len(self._under_way) < self._at_once:  # checked first: without it each end looks at all that wait
+            address = next((waits for waits in self._waiting if self._has_room(waits)), None)
+            if address is None:
+                break
             waiting = self._waiting[address]
             begun.append(waiting.popleft())
             self._begin(begun[-1], address)

@@ -24,10 +24,10 @@ GIVEN = {
 NO_METADATA = {"topics": []}
 
 
-def broker(over_tls=False, given=None, **settings):
+def broker(over_tls=False, given=None, key_sets=None, **settings):
     properties = GIVEN | (given or {})
     listeners = {LISTENER: sasl_of(LISTENER, properties, over_tls)}
-    sasl = SaslListeners(properties, listeners, b"secret", lambda: "nonce", lambda line: None)
+    sasl = SaslListeners(properties, listeners, b"secret", lambda: "nonce", lambda line: None, key_sets)
     return EngineBroker(membership={"sasl": sasl}, **settings)
 
 

@@ -5,21 +5,34 @@ from random import Random
 
 import pytest
 
+from broker.security.sasl.key_sets import KeySets
+from broker.security.sasl.web_keys import parse_keys
 from tests.broker.engine.test_authenticator import LISTENER, broker, plain
 from tests.broker.engine_client import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tests.broker.scram_client import ScramClient
+from tests.broker.web_tokens import SigningKey, key_set
 
 API_VERSIONS = 18
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+KEY = SigningKey()
+TOKENS = [
+    KEY.token({"sub": "ada", "iat": 0, "exp": 1}),
+    SigningKey().token({"sub": "ada", "iat": 0, "exp": 1 << 33}),
+    KEY.token({"sub": "ada", "iat": 0, "exp": 1 << 33, "aud": "another"}),
+]
+"""An expired token, one of a stranger's key, and one for another audience."""
 LOGINS = 3_000
 SOAK_LOGINS = int(os.environ.get("FLAKELOG_FUZZED_LOGINS", "1000000"))
 
 
 def frames(client, random):
     """Return the frames of a login with a wrong password, by a mechanism and versions drawn at random."""
-    mechanism = random.choice(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+    mechanism = random.choice(MECHANISMS)
     version = random.choice([0, 1])
     tokens = [plain("ada", "wrong")]
-    if mechanism != "PLAIN":
+    if mechanism == "OAUTHBEARER":
+        tokens = [f"n,,\x01auth=Bearer {random.choice(TOKENS)}\x01\x01".encode(), b"\x01"]
+    elif mechanism != "PLAIN":
         scram = ScramClient("ada", "wrong", mechanism, nonce=f"{random.getrandbits(60):x}")
         answer = f"r={random.getrandbits(60):x},s=c2FsdA==,i=4096".encode()
         tokens = [scram.first, b"c=biws,r=abc,p=" + random.randbytes(12).hex().encode(), answer]
@@ -54,7 +67,11 @@ def damaged(data, random):
 
 def attack(logins, seed):
     random = Random(seed)
-    made = broker(max_cold_request_bytes=1 << 20)
+    key_sets = KeySets()
+    given = {"sasl.enabled.mechanisms": ",".join(MECHANISMS), "sasl.oauthbearer.jwks.endpoint.url": "file:///keys"}
+    made = broker(given=given, key_sets=key_sets, max_cold_request_bytes=1 << 20)
+    for keys in key_sets.take_due(0):
+        keys.fetched(parse_keys(key_set(KEY)), 0)
     for number in range(logins):
         client = made.connect(listener=LISTENER)
         stream = damaged(b"".join(frames(client, random)), random)

@@ -3,6 +3,7 @@
 from random import Random
 
 from broker.security.handshakes import Handshakes
+from tests.partition_manager.managers import calls_of
 
 
 def test_handshakes_begin_at_once_while_there_is_room():
@@ -19,6 +20,15 @@ def test_a_storm_of_one_address_delays_no_other():
     begun = [number for number in range(100) if handshakes.opened(number, "10.0.0.1", 0)]
     assert begun == [0, 1]
     assert handshakes.opened("polite", "10.0.0.2", 0)
+
+
+def test_an_end_costs_as_much_however_many_addresses_wait():
+    """A storm of 10,000 addresses held the reactor up for seconds, because each end looked at all that waited."""
+    handshakes = Handshakes(10, 5, 1_000)
+    for number in range(5_000):
+        handshakes.opened(number, f"address {number}", 0)
+    assert calls_of(lambda: handshakes.ended(0)) < 20
+    assert handshakes.is_under_way(10)
 
 
 def test_addresses_take_turns():

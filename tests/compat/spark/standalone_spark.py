@@ -104,13 +104,17 @@ class StandaloneSpark:
 
         The driver runs in this test's environment, with the checkout on its path, as an installed Flakelog would be.
         """
-        environment = self._environment | {"PYSPARK_PYTHON": str(python), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", program, self.master, *map(str, arguments)]
-        done = subprocess.run(
-            command, env=environment, cwd=directory, capture_output=True, text=True, timeout=PROGRAM_SECONDS
-        )
+        done = self.finish(program, python, *arguments, directory=directory)
         assert done.returncode == 0, done.stderr[-5000:]
         return json.loads(done.stdout.splitlines()[-1])
+
+    def finish(self, program, python, *arguments, directory=None):
+        """Run a driver program as `run` does; return the finished process."""
+        environment = self._environment | {"PYSPARK_PYTHON": str(python), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", program, self.master, *map(str, arguments)]
+        return subprocess.run(
+            command, env=environment, cwd=directory, capture_output=True, text=True, timeout=PROGRAM_SECONDS
+        )
 
     def _start(self, name, *arguments):
         log = self.directory / f"{name}.log"
