@@ -154,6 +154,14 @@ class Connection:
         self._lacks_ids = True
         self.readable = False
 
+    @property
+    def is_dormant(self) -> bool:
+        """True while no turn lets it be read from again, of which there may be thousands.
+
+        It is closed, or waits for others to authenticate and is stalled once more afterwards.
+        """
+        return self._awaits_turn or self.close_reason is not None
+
     def wait_for_turn(self, waits: bool) -> None:
         """Set whether the peer waits for others to authenticate before it may."""
         self._awaits_turn = waits

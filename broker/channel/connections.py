@@ -107,6 +107,9 @@ class Connections:
         return closes
 
     def take_stalled(self) -> list[Connection]:
-        """Return connections that the shell shall stop reading from while they want no data (`wants_data`)."""
+        """Return connections that the shell shall stop reading from while they want no data (`wants_data`).
+
+        One that awaited its turn to log in is returned once more when it may begin.
+        """
         stalled, self.stalled = self.stalled, []
         return stalled

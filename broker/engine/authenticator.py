@@ -91,6 +91,7 @@ class Authenticator:
         """Let others begin, because an authentication is over or its connection closed."""
         for begun in self._under_way.ended(conn):
             begun.wait_for_turn(False)
+            self._channel.connections.stalled.append(begun)  # so that the shell reads from it again
             self._channel.queue.resume(begun)
         self._figures.open = len(self._under_way)
 

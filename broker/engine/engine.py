@@ -302,6 +302,11 @@ class Engine:
         """True if requests are left for another turn."""
         return self._queue.has_work or bool(self._slices)
 
+    @property
+    def has_stalled(self) -> bool:
+        """True if `take_stalled` has connections."""
+        return bool(self._connections.stalled)
+
     def execute(self, now: Now) -> None:
         """Execute one turn. The bytes that `receive` was given are invalid afterwards.
 

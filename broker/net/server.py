@@ -292,7 +292,8 @@ class BrokerServer:
         self._engine.closed(conn)
         if was_open and conn.close_reason != PEER_CLOSED:
             self._note(conn, str(conn.close_reason))
-        if (self._paused or self._engine.has_work) and not self._stopping:  # another connection may have waited for it
+        is_awaited = self._paused or self._engine.has_work or self._engine.has_stalled  # another may have waited for it
+        if is_awaited and not self._stopping:
             self._reactor.callLater(0, self.turn)
 
     # --- work of the engine -----------------------------------------------------------------------------------
@@ -315,7 +316,8 @@ class BrokerServer:
             transports = self._transports
             self._paused.update(transports[conn] for conn in stalled if conn in transports)
         if self._paused:
-            self._paused = {transport for transport in self._paused if transport.pause_unless_readable()}
+            paused = [transport for transport in self._paused if transport.pause_unless_readable()]
+            self._paused = {transport for transport in paused if not transport.conn.is_dormant}
         if self._engine.has_work and not self._stopping:
             self._continue()
         self._arm(now)

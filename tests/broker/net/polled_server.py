@@ -135,8 +135,8 @@ class PolledServer:
         self.server.use(self.broker.engine)
         self.server.serve()
 
-    def connect(self):
-        return Peer(self)
+    def connect(self, listener=""):
+        return Peer(self, listener)
 
     def poll(self):
         self.reactor.poll()
@@ -170,9 +170,9 @@ class Peer:
 
     ports = count(50_000)
 
-    def __init__(self, world):
+    def __init__(self, world, listener=""):
         self.socket = Socket()
-        server = SimpleNamespace(broker=world.server, listener="", _realPortNumber=9092)
+        server = SimpleNamespace(broker=world.server, listener=listener, _realPortNumber=9092)
         address = ("10.0.0.7", next(self.ports))
         self.transport = KafkaTransport(self.socket, NullProtocol(), address, server, 0, world.reactor)
         self.transport.startReading()

@@ -13,9 +13,12 @@ from broker.net.transport import (
     ReceiveBuffer,
 )
 from broker.record.compression import Codec
+from broker.security.sasl.config import sasl_of
+from broker.security.sasl.listeners import SaslListeners
 from tests.broker.engine.opening_world import large, small_budget
 from tests.broker.engine_client import FETCH, METADATA, PRODUCE, WALL_MS, fetch_request, produce_request
 from tests.broker.net.polled_server import PolledServer
+from tests.partition_manager.managers import calls_of
 from tests.patience import until
 
 
@@ -66,6 +69,40 @@ def test_a_turn_ends_before_the_receive_buffer_has_no_room_for_a_read(world):
     world.poll()
     assert [peer.answered() for peer in peers[4:]] == sent[4:]
     assert values == world.broker.connect().fetch("flights", max_bytes=1 << 24)
+
+
+# --- clients that wait for their turn to log in -------------------------------------------------------------------
+
+
+def logins(**settings):
+    """Return the settings of a broker whose clients of the listener LOGINS have to log in."""
+    given = {"sasl.enabled.mechanisms": "SCRAM-SHA-256"}
+    listeners = {"LOGINS": sasl_of("LOGINS", given)}
+    sasl = SaslListeners(given, listeners, b"secret", lambda: "nonce", lambda line: None)
+    return {"membership": {"sasl": sasl}, **settings}
+
+
+def test_clients_that_wait_for_their_login_cost_a_turn_nothing(worlds):
+    """A turn looked at each of them, so that a storm of 10,000 held the reactor up for seconds."""
+    world = worlds(**logins(authentications_max=2, authentications_max_per_address=2))
+    peers = [world.connect("LOGINS") for _ in range(100)]
+    world.poll()
+    world.server.turn()
+    assert calls_of(world.server.turn) < 50
+    assert [peer.is_read_from for peer in peers[:3]] == [True, True, False]
+
+
+def test_a_client_that_waited_for_its_login_is_read_from_once_another_has_gone(worlds):
+    world = worlds(**logins(authentications_max=1))
+    first, second = world.connect("LOGINS"), world.connect("LOGINS")
+    world.poll()
+    world.server.turn()
+    assert first.is_read_from and not second.is_read_from
+    first.end()
+    world.poll()
+    world.wait(0)
+    world.poll()
+    assert second.is_read_from
 
 
 def test_what_is_read_lies_one_after_the_other_in_the_receive_buffer():
