@@ -11,7 +11,7 @@ EXECUTOR_PACKAGES = ("crc32c", "cramjam", "kio", "numpy", "pyarrow")
 """By their names in imports, which are also their names on PyPI."""
 
 TLS_PACKAGE = "cryptography"
-"""What a read over TLS needs in addition."""
+"""A read over TLS needs this package in addition."""
 
 RECIPE = (
     "install it there with: pip install 'flakelog[executor]', or send an environment that has it (spark.archives); "

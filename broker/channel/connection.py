@@ -156,9 +156,9 @@ class Connection:
 
     @property
     def is_dormant(self) -> bool:
-        """True while no turn lets it be read from again, of which there may be thousands.
+        """True while the shell need not look whether it may be read from again. Thousands may be dormant.
 
-        It is closed, or waits for others to authenticate and is stalled once more afterwards.
+        The connection is closed, or waits for its turn to log in; `take_stalled` returns it once its turn has come.
         """
         return self._awaits_turn or self.close_reason is not None
 

@@ -109,7 +109,7 @@ class Connections:
     def take_stalled(self) -> list[Connection]:
         """Return connections that the shell shall stop reading from while they want no data (`wants_data`).
 
-        One that awaited its turn to log in is returned once more when it may begin.
+        A connection that waited for its turn to log in is returned once more when its login may begin.
         """
         stalled, self.stalled = self.stalled, []
         return stalled

@@ -115,7 +115,7 @@ class PeerConnection(Protocol):
         self._session.renew().addCallbacks(self._logged_in, self._not_logged_in)
 
     def _security_of_login(self, first: ClientSecurity) -> ClientSecurity:
-        """Return what has the present password or token. A session keeps its user, also if another is set meanwhile."""
+        """Return the present security, or the first one if a session may not change to the present one's user."""
         present = self._present_security()
         security = present if present is not None and present.renews(first) else self._security or first
         self._security = security

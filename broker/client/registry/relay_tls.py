@@ -1,9 +1,9 @@
 """SHELL (OpenSSL, the wall clock): TLS on both sides of the port that leads to a registry's brokers.
 
 librdkafka checks that the name by which it reaches a broker is in the certificate, and the port is at 127.0.0.1. So the
-port shows a certificate of its own, and checks the broker's name itself: it decrypts what it forwards, in the memory of
-the process that has sent it. The port's key never leaves that memory. Its certificate is for 127.0.0.1 only, signs no
-other, and is trusted by one producer.
+port shows a certificate of its own, and checks the broker's name itself. It decrypts the bytes of each connection in
+the memory of the process that sends them, and encrypts them for the broker. The port's key never leaves that memory.
+Its certificate is for 127.0.0.1 only, signs no other, and is trusted by one producer.
 """
 
 import datetime
@@ -31,7 +31,7 @@ class RelayTls:
         self._security = security
         material = _make(datetime.datetime.now(datetime.UTC))
         self.certificate_pem = material.chain_pem().decode()
-        """What librdkafka has to trust beside the authorities of the brokers."""
+        """The port's certificate, which librdkafka has to trust beside the authorities of the brokers."""
         self.port_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         show(self.port_context, material, None)
 

@@ -21,8 +21,8 @@ TOKEN_SECONDS = 300.0  # how long a token is used, at most, before it is read or
 def librdkafka_security(security: ClientSecurity | None) -> dict[str, Any]:
     """Return the settings of librdkafka.
 
-    Raise InvalidSetting for a setting that librdkafka does not have, and NotAuthenticated if there is no token now: a
-    client of librdkafka would wait 10 s for one, and not say why there is none.
+    Raise InvalidSetting for a setting that librdkafka does not have, and NotAuthenticated if there is no token now,
+    because a client of librdkafka would wait 10 s for a token and hide the reason.
     """
     if security is None:
         return {}

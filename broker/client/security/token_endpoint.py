@@ -47,7 +47,7 @@ class TokenEndpoint:
                 self._cache.fetched(token, time.time())
 
     def token(self) -> str:
-        """Return a token, and fetch one before if it is due. Raise ValueError, which says why there is none."""
+        """Return a token, and fetch one before if it is due. Raise ValueError with the reason if there is none."""
         self.fetch()
         return self._cache.present(time.time())
 

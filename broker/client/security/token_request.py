@@ -134,7 +134,7 @@ class TokenCache:
         self._pause_s = min(2 * self._pause_s, _PAUSE_SECONDS_MAX)
 
     def present(self, now_s: float) -> str:
-        """Return the token for a login. Raise ValueError, which says why there is none."""
+        """Return the token for a login. Raise ValueError with the reason if there is none."""
         token = self._token
         if token is None or (token.expires_s is not None and token.expires_s <= now_s):
             raise ValueError(self._failure)

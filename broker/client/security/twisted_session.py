@@ -77,7 +77,7 @@ class TwistedSession:
                 outcome = error
 
     def _in_thread(self, work: Callable[[], None]) -> "Deferred[None]":
-        """Do some work that blocks in a thread of its own; return a Deferred that fires once it is done."""
+        """Do blocking work in a thread of its own; return a Deferred that fires at its end."""
         done: Deferred[None] = Deferred()
 
         def run() -> None:
