@@ -9,7 +9,7 @@ requests follow as they are. A request with data is refused with INVALID_REQUEST
 only: a second Envelope is judged by the rights of the first one's.
 """
 
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 from broker.now import Now
@@ -30,12 +30,19 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     try:
         kind, user = decode_principal(call.request.request_principal or b"")
         packed = bytes(call.request.client_host_address)
-        address = str(ip_address(packed)) if packed else LOCAL
+        address = _address(packed) if packed else LOCAL
     except (WireError, ValueError):
         return _answer(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
     if kind != USER or not user or f"{USER}:{user}" == EVERYBODY:
         return _answer(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
     return Delegation(DelegatedClient(user, address), _answer(ErrorCode.NONE))
+
+
+def _address(packed: bytes) -> str:
+    """Return an address as rules name it: an IPv4 address in the form of IPv6 is the IPv4 address."""
+    address = ip_address(packed)
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
 
 
 def _answer(code: ErrorCode) -> dict[str, Any]:

@@ -8,23 +8,17 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from broker.client.errors import BrokerError
+from broker.client.errors import BrokerError, ClientError
 from broker.engine.api_table import APIS
 from broker.security.authorization.acl import CLUSTER_NAME, USER, Operation, ResourceType
-from broker.security.authorization.rights import ApiRights, Rights, may, sees
+from broker.security.authorization.rights import FAILED, ApiRights, Rights, may, sees
 from broker.services.context import BrokerServices
-from broker.wire.errors import ErrorCode
 
 API = "Console"
 """The name of the console in the audit log, in place of an API's."""
 ADDRESS = "local"
 """The host of the console in access rules and in the audit log: it has no address."""
-_FAILED = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ResourceType.TOPIC,
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: ResourceType.GROUP,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ResourceType.CLUSTER,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ResourceType.TRANSACTIONAL_ID,
-}
+_FAILED = {error.code: resource_type for resource_type, error in FAILED.items()}
 _WORDS = {
     ResourceType.TOPIC: "topic",
     ResourceType.GROUP: "group",
@@ -48,8 +42,11 @@ class _Console:
     address: str = ADDRESS
 
 
-class MissingRight(Exception):
-    """The console's principal lacks a right. `reason` says which one, and `command` grants it."""
+class MissingRight(ClientError):
+    """The console's principal lacks a right. `reason` says which one, and `command` grants it.
+
+    It is an error of the client, so that an operation that has done a part still tells so.
+    """
 
     def __init__(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> None:
         verb, kind = operation.name.lower().replace("_", "-"), _WORDS[resource_type]

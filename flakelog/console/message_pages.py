@@ -115,9 +115,9 @@ class MessagePages:
         id = fields.number("id")
         if not 0 < id < 1 << ID_BITS:
             raise NotThere("no message has the id 0")
-        candidates = messages.candidates(self._services, id)
-        candidates += candidates_elsewhere(self._services, messages.CANDIDATES_MAX - len(candidates))
-        candidates = [partition for partition in candidates if self._access.sees_topic(partition[0])]
+        sees_topic = self._access.sees_topic
+        candidates = messages.candidates(self._services, id, sees_topic)
+        candidates += candidates_elsewhere(self._services, messages.CANDIDATES_MAX - len(candidates), sees_topic)
 
         def address(position: tuple[str, int, int] | None) -> str:
             if position is None:

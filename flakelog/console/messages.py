@@ -5,7 +5,7 @@ so that a batch which unpacks to gigabytes costs no more than its share. A damag
 offline, is a row that says so, among the messages that can be read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -353,9 +353,13 @@ def read_one(client: Client, topic: str, partition: int, offset: int) -> Record 
     return read.records[0] if read.records and read.records[0].offset == offset else None
 
 
-def candidates(services: BrokerServices, id: int) -> list[tuple[str, int]]:
-    """Return the partitions that may hold an id, because their last id is not below it."""
-    logs = [log for log in services.logs.all() if log.last_id >= id and log.log_end_offset > log.log_start_offset]
+def candidates(services: BrokerServices, id: int, sees_topic: Callable[[str], bool]) -> list[tuple[str, int]]:
+    """Return the partitions of topics that may be seen and may hold an id, because their last id is not below it."""
+    logs = [
+        log
+        for log in services.logs.all()
+        if log.last_id >= id and log.log_end_offset > log.log_start_offset and sees_topic(log.topic)
+    ]
     return [(log.topic, log.partition) for log in sorted(logs, key=lambda log: log.last_id)[:CANDIDATES_MAX]]
 
 

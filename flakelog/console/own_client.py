@@ -93,7 +93,10 @@ class OwnClient(Client):
         try:
             yield
         except BrokerError as error:
-            raise self._explained(error, self._api_key) from error
+            explained = self._explained(error, self._api_key)
+            if explained is error:
+                raise
+            raise explained from error
 
     def run(self, steps: Steps[T]) -> T:
         with self.explaining():
@@ -114,7 +117,7 @@ class OwnClient(Client):
 
     def begin(self, address: Address, connection: SocketConnection) -> None:
         """Let a connection to another broker act for the console's principal, and not as this broker."""
-        if address == self._own or self._others is None or not self._others.principal:
+        if address == self._own or self._others is None:
             return
         try:
             carry_out(act_for(address, self._others.principal), connection.ask)

@@ -12,8 +12,8 @@ class OtherBrokers(NamedTuple):
     """How the console connects to other brokers: as the broker of its process does, at the listener of brokers.
 
     `own` is the address of that broker there. With `sockets` an address is the name of a socket in that folder.
-    `security` returns that of a connection made now. Each connection acts for `principal`; without an authorizer that
-    is empty.
+    `security` returns that of a connection made now. Each connection acts for `principal`, User:ANONYMOUS if none is
+    set: without an authorizer here, another broker may have one.
     """
 
     own: Address

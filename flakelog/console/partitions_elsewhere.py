@@ -3,7 +3,7 @@
 This broker has the logs of the other partitions. A server alone leads all of them, and sends no request.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST, Partition
@@ -24,12 +24,14 @@ def led_elsewhere(services: BrokerServices, topic: str) -> tuple[int, ...]:
     return tuple(number for number, state in enumerate(described.partitions) if state.leader not in here)
 
 
-def candidates_elsewhere(services: BrokerServices, partitions_max: int) -> list[Partition]:
-    """Return partitions of all topics that other brokers lead, up to a limit."""
+def candidates_elsewhere(
+    services: BrokerServices, partitions_max: int, sees_topic: Callable[[str], bool]
+) -> list[Partition]:
+    """Return partitions that other brokers lead, of all topics that may be seen, up to a limit."""
     if services.is_alone:
         return []
-    partitions = [(topic.name, n) for topic in services.metadata.topics() for n in led_elsewhere(services, topic.name)]
-    return partitions[:partitions_max]
+    names = [topic.name for topic in services.metadata.topics() if sees_topic(topic.name)]
+    return [(name, number) for name in names for number in led_elsewhere(services, name)][:partitions_max]
 
 
 def bounds_elsewhere(client: Client, topic: str, numbers: Collection[int]) -> dict[int, PartitionBounds]:

@@ -1,6 +1,6 @@
 """Actions on access rules: create and delete one. CreateAcls has no `validate_only`, so a plan lists the rules."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from broker.client.blocking import Client
@@ -59,29 +59,29 @@ def _remove_rule(client: Client, fields: Fields, task: Task) -> Done:
 
 def _present(client: Client, fields: Fields) -> AclBinding:
     """Return the rule that the fields describe. Raise BadField if there is no such rule."""
-    binding = _rule(fields)
+    binding = _rule(fields.text)
     if not acls.list_acls(client, _exactly(binding)):
         raise BadField("there is no such rule; it may have been deleted meanwhile")
     return binding
 
 
-def _rule(fields: Fields) -> AclBinding:
-    """Return the rule that the fields describe. Raise BadField."""
-    kind = _one_of(KINDS, fields.text("kind"), "kind of resource")
-    name = CLUSTER_NAME if kind is ResourceType.CLUSTER else fields.text("name").strip()
+def _rule(text: Callable[..., str]) -> AclBinding:
+    """Return the rule that fields describe; `text` returns one by its name. Raise BadField."""
+    kind = _one_of(KINDS, text("kind"), "kind of resource")
+    name = CLUSTER_NAME if kind is ResourceType.CLUSTER else text("name")
     if not name:
-        raise BadField(f"name the {fields.text('kind')}, or give * for all")
-    principal = as_principal(fields.text("principal").strip())
+        raise BadField(f"name the {text('kind')}, or give * for all")
+    principal = as_principal(text("principal"))
     if not principal:
         raise BadField("name the principal, as in User:ada, or User:* for everybody")
     binding = AclBinding(
         kind,
-        _one_of(PATTERNS, fields.text("pattern", "literal"), "pattern"),
+        _one_of(PATTERNS, text("pattern", "literal"), "pattern"),
         name,
         principal,
-        fields.text("host").strip() or WILDCARD,
-        _one_of(VERBS, fields.text("operation"), "operation"),
-        _one_of(PERMISSIONS, fields.text("permission", "allow"), "permission"),
+        text("host") or WILDCARD,
+        _one_of(VERBS, text("operation"), "operation"),
+        _one_of(PERMISSIONS, text("permission", "allow"), "permission"),
     )
     wrong = check_binding(binding)
     if wrong is not None:
@@ -90,8 +90,11 @@ def _rule(fields: Fields) -> AclBinding:
 
 
 def _new_rule(fields: Fields) -> AclBinding:
-    """Return a rule to create. Raise BadField, also for an operation that there is not on such a resource."""
-    binding = _rule(fields)
+    """Return a rule to create, without the spaces around what a visitor typed.
+
+    Raise BadField, also for an operation that there is not on such a resource.
+    """
+    binding = _rule(lambda *field: fields.text(*field).strip())
     operations = Operation.ALL, *OPERATIONS[binding.resource_type]
     if binding.operation not in operations:
         words = ", ".join(map(word_of, operations))

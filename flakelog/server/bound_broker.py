@@ -83,10 +83,10 @@ def bind_broker(
         endpoints[PROCESSES] = own_socket.host, own_socket.port
         if not config.authorizer_class_name:
             own_place = own_place or OwnPlace(own_socket.host, own_socket.port, sockets)
+    if CONSOLE in endpoints:
+        wanted = f"{CONSOLE} is the listener of the web console; give another name"
+        raise InvalidSetting("listeners", settings.server.listeners, wanted)
     if own_place is None:
-        if CONSOLE in endpoints:
-            wanted = f"{CONSOLE} is the listener of the web console; give another name"
-            raise InvalidSetting("listeners", settings.server.listeners, wanted)
         own_place, close = listen_at_own_socket(network, Path(storage.root), config.socket_listen_backlog_size)
         lifecycle.take(Stage.SESSION, close)
         endpoints[CONSOLE] = own_place.host, own_place.port

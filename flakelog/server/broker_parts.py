@@ -117,6 +117,6 @@ def open_broker(
     network.use(engine)
     own_place = bound.own_place
     if cluster is not None and services.own_listener is not None:
-        principal = "" if services.authorizer is None else f"{USER}:{services.own_user}"
-        own_place = own_place._replace(others=cluster.other_brokers(principal))
+        # Also without an authorizer here: another broker may have one already, and would take this broker's rights.
+        own_place = own_place._replace(others=cluster.other_brokers(f"{USER}:{services.own_user}"))
     return BrokerParts(network, engine, addresses, own_place, cluster)

@@ -203,7 +203,7 @@ class ClusterPart:
         return services | {"peer_security": self.security}
 
     def other_brokers(self, principal: str) -> OtherBrokers:
-        """Return how the console reaches the other brokers; its principal is empty without an authorizer."""
+        """Return how the console, which acts for a principal, reaches the other brokers."""
         own = Address(*self._bound.local.broker.endpoints[self.member.membership.listener])
         return OtherBrokers(own, self._bound.sockets, lambda: self.security.now, principal)
 

@@ -153,3 +153,10 @@ def test_a_principal_is_encoded_as_kafka_does():
     for wrong in (b"", data[:-1], data + b"\0", b"\0\1" + data[2:], b"\0\0\5Us"):
         with pytest.raises(WireError, match="no principal"):
             decode_principal(wrong)
+
+
+def test_an_ipv4_address_in_the_form_of_ipv6_is_the_ipv4_address_of_a_rule(cluster):
+    grant(cluster, "192.0.2.7")
+    client = connected(cluster)
+    assert envelope(client, host=ip_address("::ffff:192.0.2.7").packed) == ErrorCode.NONE
+    assert topics_of(client) == ["orders"]

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
+from broker.client.address import parse_addresses
 from broker.client.blocking import Client
 from coordination.free_port import FreePort
 from flakelog import AclBinding, AclBindingFilter, AclOperation, AclPermissionType, Admin, PatternType, ResourceType
@@ -33,9 +34,12 @@ MESSAGES = "topics/orders/messages?start=oldest"
 class Cluster:
     """Two brokers that speak SASL_SSL only, with a topic whose partitions lie on both."""
 
-    def __init__(self, directory, zookeeper, stack, settings):
+    def __init__(self, directory, zookeeper, stack, *settings):
+        """`settings` are those of each broker."""
         self.files = TlsFiles(directory / "tls")
-        self.servers = [self._server(number, directory, zookeeper, stack, settings) for number in (1, 2)]
+        self.servers = [
+            self._server(number, directory, zookeeper, stack, own) for number, own in enumerate(settings, 1)
+        ]
         for server in self.servers:
             server.start()
         self.address = self.servers[0].address
@@ -116,13 +120,13 @@ def rule(operation, kind, name):
 @pytest.fixture(scope="module")
 def unguarded(tmp_path_factory, zookeeper):
     with ExitStack() as stack:
-        yield Cluster(tmp_path_factory.mktemp("unguarded"), f"{zookeeper.hosts}/console-unguarded", stack, {})
+        yield Cluster(tmp_path_factory.mktemp("unguarded"), f"{zookeeper.hosts}/console-unguarded", stack, {}, {})
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory, zookeeper):
     with ExitStack() as stack:
-        yield Cluster(tmp_path_factory.mktemp("guarded"), f"{zookeeper.hosts}/console-guarded", stack, GUARDED)
+        yield Cluster(tmp_path_factory.mktemp("guarded"), f"{zookeeper.hosts}/console-guarded", stack, GUARDED, GUARDED)
 
 
 def test_without_a_plain_listener_each_console_shows_the_messages_of_all_brokers(unguarded):
@@ -166,6 +170,18 @@ def test_with_an_authorizer_the_controller_judges_an_action_by_the_principal(gua
             until(lambda: visitor.confirm("create-topic", name=f"by-{number}")[0] == 200, "the rule")  # noqa: B023
         assert {"by-0", "by-1"} < {topic.name for topic in admin.topics()}
         admin.delete_acls([AclBindingFilter(principal="User:console")])
+
+
+def test_a_broker_without_an_authorizer_lends_its_console_no_rights_at_a_broker_that_has_one(tmp_path, zookeeper):
+    """An operator turns the authorizer on by restarting one broker after the other."""
+    with ExitStack() as stack:
+        cluster = Cluster(tmp_path, f"{zookeeper.hosts}/console-half", stack, GUARDED, {})
+        with cluster.client() as client:
+            leaders = client.topic("orders").leaders
+        addresses = [parse_addresses(server.address)[0] for server in cluster.servers]
+        visitor = cluster.visitors()[1]
+        shows = {leaders[number]: shown(visitor, f"{MESSAGES}&partition={number}")[1] != [] for number in PARTITIONS}
+        assert shows == {addresses[0]: False, addresses[1]: True}
 
 
 # --- the processes of one server -------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 import pytest
 
+from broker.client.errors import ClientError
 from broker.security.authorization.acl import Permission
 from flakelog.config import ServerConfig
+from flakelog.console import messages
 from flakelog.console.access import MissingRight
 from flakelog.console.pages import environment, render
 from flakelog.console.security import RequestRefused, SecurityHeaders, Session, console_address, gate_of
 from idgen.settings import InvalidSetting
+from tests.broker.engine_client import batch_of
 from tests.broker.handlers import consumer_group
 from tests.broker.handlers.rights_client import STANDARD, allow
 from tests.flakelog.console.world import World, fields_of, html_of, now
@@ -256,3 +259,15 @@ def commit(world, *topics):
     consumer_group.find(world.root, key="readers")
     for topic in topics:
         assert consumer_group.commit(world.root, 1, topic=topic, group="readers") == 0
+
+
+def test_an_operation_meets_a_missing_right_as_an_error_of_the_client(world):
+    """An operation that has done a part tells so after such an error, as that letters were sent and not marked."""
+    with pytest.raises(ClientError, match="User:console, which lacks the right describe on topic payments"):
+        world.jobs.client.produce("payments", 0, batch_of(b"a"))
+
+
+def test_partitions_that_may_not_be_seen_take_no_place_among_those_that_an_id_is_looked_for_in(world):
+    services = world.broker.services
+    found = [messages.candidates(services, 1, sees) for sees in (lambda topic: True, lambda topic: topic == "orders")]
+    assert [{topic for topic, _ in partitions} for partitions in found] == [{"orders", "payments"}, {"orders"}]

@@ -263,9 +263,9 @@ class OtherBroker(Thread):
                 connection.sendall(len(answer).to_bytes(4, "big") + answer)
 
 
-def client_beside(other, silent, principal="User:console"):
+def client_beside(other, silent):
     own = Address("this-broker", 9092)
-    others = OtherBrokers(own, None, lambda: None, principal)
+    others = OtherBrokers(own, None, lambda: None, "User:console")
     return OwnClient(Address(*silent.getsockname()), own, others=others)
 
 
@@ -284,9 +284,3 @@ def test_a_connection_to_another_broker_begins_with_the_principal_it_acts_for(si
     with OtherBroker(ErrorCode.NONE) as other, client_beside(other, silent) as client:
         client.send(Exchange(other.address, METADATA, 12, True, b""))
         until(lambda: other.asked == [ENVELOPE, METADATA], "both requests")
-
-
-def test_without_an_authorizer_it_acts_for_nobody(silent):
-    with OtherBroker(ErrorCode.NONE) as other, client_beside(other, silent, principal="") as client:
-        client.send(Exchange(other.address, METADATA, 12, True, b""))
-        until(lambda: other.asked == [METADATA], "the request")

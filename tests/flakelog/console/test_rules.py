@@ -220,6 +220,16 @@ def test_a_rule_is_deleted_by_its_row_and_no_other_is(world):
         act(world, "delete-rule", **fields, confirmed="yes")
 
 
+def test_a_rule_for_a_name_with_spaces_is_deleted_and_not_that_of_the_name_without(world):
+    """Kafka takes such names of groups. In a rule to create, the spaces are those of a visitor's typing."""
+    spaced, plain = AclBinding(*allow("read group  billing")), allow("read group billing")
+    spaced = spaced._replace(name=" billing")
+    add(world, spaced, plain)
+    fields = RULE | {"kind": "group", "name": " billing", "pattern": "literal", "permission": "allow", "host": "*"}
+    act(world, "delete-rule", **fields, confirmed="yes")
+    assert rules_of(world) == {plain}
+
+
 def test_to_delete_a_rule_that_denies_is_warned_of(world):
     add(world, allow("read topic orders", Permission.DENY))
     planned = act(world, "delete-rule", **RULE, permission="deny").model["planned"]
