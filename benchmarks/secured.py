@@ -207,7 +207,7 @@ def _rules_row(load: Load, requests: int, scale: Scale) -> Iterator[Contenders]:
 
 
 def _add_rules(address: str, count: int) -> None:
-    """Let each user write and read the topics of the benchmarks, and add rules for topics of its own."""
+    """Let each user write and read the topics of the benchmarks. Add rules for other topics, up to `count` in all."""
     prefixes = [("bench", user, operation) for user in USERS for operation in (AclOperation.WRITE, AclOperation.READ)]
     names = list(USERS)
     others = [(f"own-{number}", names[number % len(names)], AclOperation.READ) for number in range(count)]

@@ -1,7 +1,7 @@
-"""What a broker's views of the coordinator have in common: all of a kind at the start of a session, then what changes.
+"""The frame of a broker's views of the coordinator: it reads all of a kind when a session begins, then what changes.
 
-Kafka's brokers of 3.9 learn so of settings and of access rules: whoever changes something makes a change node, which
-names it. The node says only that something changed; what it is now is read from its own node.
+Kafka's brokers of 3.9 learn so of settings and of access rules. A writer makes a change node, which names what it has
+changed. The node says only that there is a change; the present state is read from the state's own node.
 
     begin -> read change nodes (watched), read all
              a change path changed -> read new change nodes (watched), read what they name
@@ -82,7 +82,7 @@ class ChangeWatch(Generic[Key]):
         self._run(now)
 
     def stop(self) -> None:
-        """Read nothing more until `begin`. What was read holds."""
+        """Read nothing more until `begin`. The state that was read last holds."""
         self._is_in_session = False
         self._driver.cancel()
 
@@ -117,7 +117,7 @@ class ChangeWatch(Generic[Key]):
         raise NotImplementedError
 
     def _read_everything(self) -> Procedure[None]:
-        """Read all of the kind. Clear `problems` once that cannot fail any more."""
+        """Read all of the kind. Clear `problems` after the last read that may fail."""
         raise NotImplementedError
 
     def _read(self, keys: Iterable[Key]) -> Procedure[None]:

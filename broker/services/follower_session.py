@@ -135,7 +135,7 @@ class FollowerSession(FetchSession):
         return news
 
     def _tells_offsets(self, wanted: WantedPartition) -> bool:
-        """Return True if the follower of a log, which has all its records, is told other offsets now."""
+        """Return True if the answer tells the follower other offsets. The follower has all records of the log."""
         log = wanted.log
         assert log is not None, "a partition at its log's end has a log"
         if log.log_start_offset != wanted.log_start_offset or wanted.high_watermark == NO_OFFSET:
