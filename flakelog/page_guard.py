@@ -28,29 +28,21 @@ class PageGuard:
         return serve if self._metrics_is_open else self._guarded(serve)
 
     def shows_details(self, request: Any) -> bool:
-        """Return True if /health/ready may answer with more than whether the server is ready."""
-        if self._health_is_open:
-            return True
-        try:
-            self._check(request)
-        except RequestRefused:
-            return False
-        return True
+        """Return True if /health/ready may answer with more than whether the server is ready.
+
+        A wrong token is no failed guess there, because everyone may ask for that page.
+        """
+        return self._health_is_open or self._operator.is_in_header(_authorization(request))
 
     def _guarded(self, serve: Serve) -> Serve:
         def guarded(request: Any) -> Any:
             try:
-                self._check(request)
+                self._operator.check_header(_authorization(request), self._now_ms())
             except RequestRefused as refused:
                 return _refuse(request, refused)
             return serve(request)
 
         return guarded
-
-    def _check(self, request: Any) -> None:
-        """Raise RequestRefused unless the request has the token."""
-        header = (request.getHeader(b"authorization") or b"").decode(errors="replace")
-        self._operator.check_header(header, self._now_ms())
 
 
 class OpenGuard(PageGuard):
@@ -58,6 +50,11 @@ class OpenGuard(PageGuard):
 
     def __init__(self) -> None:
         super().__init__(ServerConfig(), lambda: 0)
+
+
+def _authorization(request: Any) -> str:
+    header: bytes = request.getHeader(b"authorization") or b""
+    return header.decode(errors="replace")
 
 
 def _refuse(request: Any, refused: RequestRefused) -> bytes:

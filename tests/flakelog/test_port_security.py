@@ -2,11 +2,13 @@
 
 import pytest
 from click.testing import CliRunner
+from twisted.web.test.requesthelper import DummyRequest
 
 from broker.security.listener_settings import split_name
 from flakelog.cli import main
 from flakelog.config import ServerConfig
 from flakelog.console.security import FAILED_LOGINS_MAX, OperatorToken, RequestRefused
+from flakelog.page_guard import PageGuard
 from flakelog.settings import Settings, UnknownSetting, collect, misspelt_variables
 from idgen.settings import InvalidSetting
 
@@ -114,12 +116,30 @@ def test_a_header_without_a_bearer_token_is_told_what_to_send(header):
     operator.check_header(f"bearer {TOKEN}", 99)
 
 
-def test_wrong_tokens_are_counted_and_the_right_one_waits_with_them():
+def test_wrong_tokens_are_counted_and_the_right_one_passes_always():
+    """Else whoever reaches the port could keep Prometheus out."""
     operator = OperatorToken(TOKEN)
     for now_ms in range(FAILED_LOGINS_MAX):
         with pytest.raises(RequestRefused, match="that is not the token"):
             operator.check_header("Bearer guessed", now_ms)
     with pytest.raises(RequestRefused) as refused:
-        operator.check_header(f"Bearer {TOKEN}", 59_999)
+        operator.check_header("Bearer guessed", 59_999)
     assert refused.value.status == 429
-    operator.check_header(f"Bearer {TOKEN}", 60_000)
+    operator.check_header(f"Bearer {TOKEN}", 59_999)
+
+
+def test_a_token_at_the_open_page_of_readiness_is_no_guess():
+    guard = PageGuard(ServerConfig(http_health_open=False, http_metrics_open=False, console_token=TOKEN), lambda: 0)
+    for _ in range(FAILED_LOGINS_MAX):
+        assert not guard.shows_details(request_with("guessed"))
+    wrong = request_with("guessed")
+    assert b"that is not the token" in guard.of_metrics(lambda _: b"figures")(wrong) and wrong.responseCode == 401
+    assert guard.of_metrics(lambda _: b"figures")(request_with(TOKEN)) == b"figures"
+    assert guard.shows_details(request_with(TOKEN))
+
+
+def request_with(token):
+    """Return a request of Twisted's with this token."""
+    request = DummyRequest([b""])
+    request.requestHeaders.setRawHeaders(b"authorization", [f"Bearer {token}".encode()])
+    return request
