@@ -29,6 +29,17 @@ class TlsSocket(ssl.SSLSocket):
 
     _sslobj: Any
 
+    def getpeername(self) -> Any:
+        """Return the peer's address, "" if the peer is gone.
+
+        `ssl` asks for it when it wraps a socket. An error of a peer that is gone already would leave `wrap` and cut the
+        port's loop of accepts, with a socket that has no owner. Its handshake fails in the first step instead.
+        """
+        try:
+            return super().getpeername()
+        except OSError:
+            return ""
+
     def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
         """Read records until one is short, because then no more have come; 0 if the peer has ended."""
         view, total = memoryview(buffer), 0

@@ -4,8 +4,10 @@ import http.client
 import json
 import re
 import shutil
+import signal
 import socket
 import ssl
+import struct
 import subprocess
 from contextlib import ExitStack
 from urllib.request import Request, urlopen
@@ -284,6 +286,26 @@ def test_a_peer_that_ends_in_any_step_leaves_no_connection_behind(files, tmp_pat
         assert get(server, files, "/health/live")[0] == 200
         with TlsConnection(server.ids, files.context(files.ada)) as connection:
             assert ask(connection, Call("get_id", 1, "agent"))
+
+
+def test_a_peer_that_is_gone_before_it_is_accepted_is_counted_and_named(files, tmp_path):
+    """It resets its connection while the server does not run, with and without bytes of its own."""
+    own = files.settings(listeners="SSL://127.0.0.1:0") | settings(files)
+    with ServerProcess(tmp_path / "data", own) as server:
+        ports = {"SSL": server.address, "http": server.http, "ids": server.ids}
+        server.send_signal(signal.SIGSTOP)
+        for source, address in zip(("127.0.0.2", "127.0.0.3", "127.0.0.4"), ports.values(), strict=True):
+            for data in (b"", b"hello", b"\x16\x03\x01\x02\x00\x01"):
+                with RawConnection(address, source=source) as connection:
+                    connection.socket.sendall(data)
+                    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        server.send_signal(signal.SIGCONT)
+        for source, name in zip(("127.0.0.2", "127.0.0.3", "127.0.0.4"), ports, strict=True):
+            assert f"connection of {source}:" in server.wait_for_log(f"to {name} closed: it ended in the middle of")
+        failed = 'flakelog_tls_handshakes_total{outcome="failed"} 9.0'
+        until(lambda: failed in get(server, files, "/metrics")[2], what="all nine are counted")
+        assert "\nflakelog_tls_handshakes 0.0\n" in get(server, files, "/metrics")[2]
+        assert "Traceback" not in server.log
 
 
 # --- certificates ------------------------------------------------------------------------------------------------
