@@ -106,10 +106,13 @@ class ListenerTls:
         shown = sock.getpeercert(binary_form=True)
         if shown is None:
             return None
-        subject = distinguished_name(x509.load_der_x509_certificate(shown).subject)
+        try:
+            subject = distinguished_name(x509.load_der_x509_certificate(shown).subject)
+        except (ValueError, x509.InvalidVersion) as error:  # OpenSSL reads less of a certificate
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, f"its certificate cannot be read: {error}") from error
         user = user_of(subject, self.config.rules)
         if user is None:
-            raise ssl.SSLError(f"no rule of ssl.principal.mapping.rules fits {subject}")
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, f"no rule of ssl.principal.mapping.rules fits {subject}")
         return user
 
     def check(self, config: TlsConfig) -> None:

@@ -27,9 +27,14 @@ _PLAIN_TEXT = frozenset(
 
 
 class HandshakeTurns:
-    """The handshakes of a broker in its reactor. `log` takes why they fail: a line for each address and minute."""
+    """The handshakes of ports that share one limit. `log` takes why they fail: a line for each address and minute.
 
-    def __init__(self, reactor: Any, config: BrokerConfig, log: Callable[[str], None]) -> None:
+    `figures` counts those of all ports of the process.
+    """
+
+    def __init__(
+        self, reactor: Any, config: BrokerConfig, log: Callable[[str], None], figures: HandshakeFigures
+    ) -> None:
         self._reactor = reactor
         self._log = PeerLog(reactor, _now_ms, log)
         self._timeout_ms = config.tls_handshake_timeout_ms
@@ -39,13 +44,13 @@ class HandshakeTurns:
         self._ready: deque[ShakingHands] = deque()
         self._steps: Any = None
         self._timer: Any = None
-        self.figures = HandshakeFigures()
+        self._figures = figures
 
     def opened(self, transport: "ShakingHands") -> None:
         """Begin a handshake, or let it wait for others."""
         if not self._handshakes.opened(transport, transport.peer_address, _now_ms()):
             transport.stopReading()
-        self.figures.open = len(self._handshakes)
+        self._figures.open += 1
         self._arm()
 
     def stirred(self, transport: "ShakingHands") -> None:
@@ -61,20 +66,22 @@ class HandshakeTurns:
 
     def _take_steps(self) -> None:
         self._steps = None
-        for _ in range(min(STEPS_PER_TURN, len(self._ready))):
-            transport = self._ready.popleft()
-            transport.is_ready = False
-            if not transport.disconnected and not transport.disconnecting:
-                transport.take_step()
-        self._plan()
+        try:
+            for _ in range(min(STEPS_PER_TURN, len(self._ready))):
+                transport = self._ready.popleft()
+                transport.is_ready = False
+                if not transport.disconnected and not transport.disconnecting:
+                    transport.take_step()
+        finally:  # a fault at one connection leaves the others their turns
+            self._plan()
 
     def succeeded_at(self, transport: "ShakingHands") -> None:
-        self.figures.succeeded += 1
+        self._figures.succeeded += 1
         self.ended(transport)
 
     def failed_at(self, transport: "ShakingHands", reason: str) -> None:
         """Close a connection whose handshake cannot succeed."""
-        self.figures.failed += 1
+        self._figures.failed += 1
         line = f"connection of {transport.peer} to {transport.tls.listener} closed: {reason}"
         self._log.note(transport.peer_address, line)
         transport.abortConnection()  # it is closed in a later turn
@@ -82,9 +89,10 @@ class HandshakeTurns:
 
     def ended(self, transport: "ShakingHands") -> None:
         """Let others begin, because a handshake is over or its connection closed."""
+        before = len(self._handshakes)
         for begun in self._handshakes.ended(transport):
             begun.startReading()
-        self.figures.open = len(self._handshakes)
+        self._figures.open -= before - len(self._handshakes)  # 0 if it has ended already, and is closed now
         self._arm()
 
     def _arm(self) -> None:

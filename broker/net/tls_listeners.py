@@ -10,6 +10,7 @@ from broker.net.tls_handshake import HandshakeTurns
 from broker.net.tls_stream import TlsStream
 from broker.net.tls_transport import TlsPort
 from broker.net.transport import Broker, KafkaPort
+from broker.security.handshakes import HandshakeFigures
 from broker.settings.config import BrokerConfig
 
 CERTIFICATE_SECONDS = 1.0
@@ -17,13 +18,19 @@ CERTIFICATE_SECONDS = 1.0
 
 
 class TlsListeners:
-    """The TLS of a broker's listeners and of other ports, by name."""
+    """The TLS of a broker's listeners and of other ports, by name.
+
+    The listeners have one limit of handshakes, and the other ports another: a port that the public reaches keeps no
+    client or broker from its connection.
+    """
 
     def __init__(
         self, reactor: Any, config: BrokerConfig, listeners: Mapping[str, ListenerTls], log: Callable[[str], None]
     ) -> None:
         self.listeners = listeners
-        self.handshakes = HandshakeTurns(reactor, config, log)
+        self.figures = HandshakeFigures()
+        self._of_listeners = HandshakeTurns(reactor, config, log, self.figures)
+        self._of_ports = HandshakeTurns(reactor, config, log, self.figures)
         self._certificates = LoopingCall(self._refresh)
         self._certificates.clock = reactor
 
@@ -34,13 +41,13 @@ class TlsListeners:
         tls = self.listeners.get(listener)
         if tls is None:
             return KafkaPort(port, factory, config, interface, reactor, broker, listener)
-        return TlsPort(port, factory, config, interface, reactor, broker, tls, self.handshakes)
+        return TlsPort(port, factory, config, interface, reactor, broker, tls, self._of_listeners)
 
     def secure(self, port: Any, name: str) -> None:
         """Let the connections of a bound port of Twisted's speak TLS, if the name has it."""
         tls = self.listeners.get(name)
         if tls is not None:
-            port.transport, port.tls, port.handshakes = TlsStream, tls, self.handshakes
+            port.transport, port.tls, port.handshakes = TlsStream, tls, self._of_ports
 
     def serve(self) -> None:
         """Begin to look at the files of certificates."""
@@ -48,7 +55,8 @@ class TlsListeners:
 
     def stop(self) -> None:
         """Forget the timers; the connections are closed by their owner."""
-        self.handshakes.stop()
+        self._of_listeners.stop()
+        self._of_ports.stop()
         if self._certificates.running:
             self._certificates.stop()
 

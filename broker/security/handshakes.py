@@ -22,7 +22,7 @@ class HandshakeFigures:
 
 
 class Handshakes(Generic[K]):
-    """The handshakes of a broker. `K` is what the shell knows a connection by. Times are in monotonic ms."""
+    """The handshakes under one limit. `K` is what the shell knows a connection by. Times are in monotonic ms."""
 
     def __init__(self, at_once: int, at_once_of_address: int, timeout_ms: int) -> None:
         self._at_once = at_once

@@ -749,7 +749,8 @@ class BrokerConfig:
     tls_handshakes_max: int = setting(
         "flakelog.tls.handshakes.max",
         64,
-        "TLS handshakes under way at once. The others wait, because each takes as much CPU as tens of requests.",
+        "TLS handshakes under way at once at the listeners, and as many at the ports of HTTP and ids. The others wait, "
+        "because each takes as much CPU as tens of requests.",
         check=at_least(1),
     )
     tls_handshakes_max_per_address: int = setting(

@@ -180,7 +180,7 @@ class Starter:
         given = self._settings.properties
         if tls is None:
             return AlteredTls(given, {}, self._report)
-        return AlteredTls(given, tls.listeners, self._report, tls.handshakes.figures)
+        return AlteredTls(given, tls.listeners, self._report, tls.figures)
 
     @property
     def _registry(self) -> str | None:

@@ -9,16 +9,18 @@ import socket
 import ssl
 import struct
 import subprocess
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from urllib.request import Request, urlopen
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from coordination.free_port import FreePort
 from flakelog.testing.authority import Authority
 from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
-from tests.compat.raw_connection import RawConnection
+from tests.compat.raw_connection import RawConnection, frame
 from tests.compat.server_process import ROOT, DidNotStart, ServerProcess
 from tests.compat.tls_files import TlsConnection, TlsFiles
 from tests.patience import SECONDS, until
@@ -255,22 +257,96 @@ def test_a_peer_of_the_other_kind_is_named_at_each_port(server, files, tmp_path)
             plain_server.wait_for_log(f"a TLS handshake; {reason}")
 
 
-def test_handshakes_that_stop_are_closed_and_delay_no_request(files, tmp_path):
-    """The ports of a process share one limit, because their handshakes share one CPU."""
-    limits = {
-        "flakelog.tls.handshakes.max": 8,
-        "flakelog.tls.handshakes.max.per.address": 4,
-        "flakelog.tls.handshake.timeout.ms": 2_000,
-    }
+def stop_handshakes(stack, address, count, source):
+    """Begin this many handshakes, and return their connections."""
+    stopped = [stack.enter_context(RawConnection(address, source=source)) for _ in range(count)]
+    for connection in stopped:
+        connection.socket.sendall(b"\x16\x03\x01\x02\x00\x01")  # the first bytes of a ClientHello
+    return stopped
+
+
+def test_handshakes_that_stop_delay_no_request_of_others(files, tmp_path):
+    """They are all open while others are answered: no answer waits for the end of one."""
+    limits = {"flakelog.tls.handshakes.max": 8, "flakelog.tls.handshakes.max.per.address": 4}
+    limits |= {"flakelog.tls.handshake.timeout.ms": 3_600_000}
     with ServerProcess(tmp_path / "data", settings(files) | limits) as server, ExitStack() as stack:
-        addresses = (server.http, server.ids) * 10
-        stopped = [stack.enter_context(RawConnection(address, source="127.0.0.8")) for address in addresses]
+        stopped = stop_handshakes(stack, server.http, 10, "127.0.0.8")
+        stopped += stop_handshakes(stack, server.ids, 10, "127.0.0.8")
+        until(lambda: "\nflakelog_tls_handshakes 20.0\n" in get(server, files, "/metrics")[2], what="all have begun")
+        with TlsConnection(server.ids, files.context(files.ada)) as connection:
+            assert ask(connection, Call("get_id", 1, "agent"))
         for connection in stopped:
-            connection.socket.sendall(b"\x16\x03\x01\x02\x00\x01")  # the first bytes of a ClientHello
-        assert get(server, files, "/health/live")[0] == 200
+            connection.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                connection.socket.recv(1)
+
+
+def test_handshakes_that_stop_at_a_port_leave_the_listeners_free(files, tmp_path):
+    """Two addresses take all places of the HTTP port and the id service."""
+    limits = {"flakelog.tls.handshakes.max": 8, "flakelog.tls.handshakes.max.per.address": 4}
+    limits |= {"flakelog.tls.handshake.timeout.ms": 3_600_000}
+    with ServerProcess(tmp_path / "data", files.settings() | settings(files) | limits) as server, ExitStack() as stack:
+        early = http.client.HTTPSConnection(server.http, context=files.context(), timeout=SECONDS)
+        stack.callback(early.close)
+
+        def figures():
+            early.request("GET", "/metrics")
+            return early.getresponse().read().decode()
+
+        assert "\nflakelog_tls_handshakes 0.0\n" in figures()
+        for source in ("127.0.0.8", "127.0.0.9"):
+            stop_handshakes(stack, server.http, 10, source)
+        until(lambda: "\nflakelog_tls_handshakes 20.0\n" in figures(), what="all have begun or wait")
+        with TlsConnection(server.addresses["broker.SSL"], files.context()) as client:
+            client.socket.sendall(frame(18, 3, 1, b"\x02a\x022\x00"))
+            assert client.read_frame()[0] == 1
+
+
+def test_handshakes_that_stop_are_closed_and_counted(files, tmp_path):
+    limits = {"flakelog.tls.handshakes.max": 8, "flakelog.tls.handshakes.max.per.address": 4}
+    limits |= {"flakelog.tls.handshake.timeout.ms": 500}
+    with ServerProcess(tmp_path / "data", settings(files) | limits) as server, ExitStack() as stack:
+        stopped = stop_handshakes(stack, server.http, 10, "127.0.0.8")
+        stopped += stop_handshakes(stack, server.ids, 10, "127.0.0.8")
         assert all(connection.read_to_end() == b"" for connection in stopped)
-        server.wait_for_log("no handshake within 2000 ms (flakelog.tls.handshake.timeout.ms)")
+        server.wait_for_log("no handshake within 500 ms (flakelog.tls.handshake.timeout.ms)")
         assert 'flakelog_tls_handshakes_total{outcome="failed"} 20.0' in get(server, files, "/metrics")[2]
+
+
+@pytest.mark.parametrize(
+    ("source", "old", "new"),
+    [
+        ("127.0.0.9", b"\x0c\x04odd!", b"\x13\x04\xff\xfe\xfd\xfc"),  # a PrintableString with other characters
+        ("127.0.0.10", b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x05"),  # a version that does not exist
+    ],
+)
+def test_a_trusted_certificate_that_cannot_be_read_is_named(server, files, tmp_path, source, old, new):
+    """OpenSSL takes it, because it reads less of it."""
+    issued = files.authority.issue("odd!")
+    certificate = signed_again(issued.certificate, files.authority.key, old, new)
+    (tmp_path / "odd.pem").write_text(issued.key_pem() + certificate)
+    context = files.context(tmp_path / "odd.pem")
+    mark = server.mark()
+    with suppress(ssl.SSLError, ConnectionError), TlsConnection(server.ids, context, source=source) as connection:
+        connection.socket.sendall(encode_call(Call("get_id", 1, "agent")))
+        connection.read_to_end()
+    line = server.wait_for_log("to ids closed: the handshake failed: its certificate cannot be read: ", since=mark)
+    assert f"connection of {source}:" in line and "Traceback" not in server.log_since(mark)
+
+
+def signed_again(certificate, key, old, new):
+    """Return a certificate as PEM in which bytes are replaced by as many others, signed anew."""
+    signed = certificate.tbs_certificate_bytes
+    assert signed.count(old) == 1 and len(old) == len(new)
+    signed = signed.replace(old, new)
+    signature = key.sign(signed, ec.ECDSA(hashes.SHA256()))
+    algorithm = bytes.fromhex("300a06082a8648ce3d040302")  # ecdsa-with-SHA256
+    parts = signed + algorithm + b"\x03" + der_length(len(signature) + 1) + b"\x00" + signature
+    return ssl.DER_cert_to_PEM_cert(b"\x30" + der_length(len(parts)) + parts)
+
+
+def der_length(length):
+    return bytes([length]) if length < 0x80 else b"\x82" + length.to_bytes(2)
 
 
 def test_a_peer_that_ends_in_any_step_leaves_no_connection_behind(files, tmp_path):
