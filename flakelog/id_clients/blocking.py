@@ -1,9 +1,13 @@
 """The blocking client of id services, with TLS by Kafka's client settings."""
 
-from broker.client.security.client_security import Security
-from flakelog.id_clients.tls import IdTls
+from typing import TYPE_CHECKING
+
+from flakelog.id_clients.given import tls_of
 from idgen.client import blocking
 from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from broker.client.security.client_security import Security
 
 
 class IdClient(blocking.IdClient):
@@ -31,7 +35,7 @@ class IdClient(blocking.IdClient):
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         prefetch: int = 0,
         prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
-        security: Security = None,
+        security: "Security" = None,
     ) -> None:
         super().__init__(
             *servers,
@@ -39,5 +43,5 @@ class IdClient(blocking.IdClient):
             timeout_ms=timeout_ms,
             prefetch=prefetch,
             prefetch_max_age_ms=prefetch_max_age_ms,
-            tls=IdTls.of(security),
+            tls=tls_of(security),
         )

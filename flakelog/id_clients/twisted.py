@@ -1,11 +1,13 @@
 """The Twisted client of id services, with TLS by Kafka's client settings."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from broker.client.security.client_security import Security
-from flakelog.id_clients.tls import IdTls
+from flakelog.id_clients.given import tls_of
 from idgen.client import twisted
 from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from broker.client.security.client_security import Security
 
 
 class TwistedIdClient(twisted.TwistedIdClient):
@@ -33,7 +35,7 @@ class TwistedIdClient(twisted.TwistedIdClient):
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         prefetch: int = 0,
         prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
-        security: Security = None,
+        security: "Security" = None,
     ) -> None:
         super().__init__(
             reactor,
@@ -42,5 +44,5 @@ class TwistedIdClient(twisted.TwistedIdClient):
             timeout_ms=timeout_ms,
             prefetch=prefetch,
             prefetch_max_age_ms=prefetch_max_age_ms,
-            tls=IdTls.of(security),
+            tls=tls_of(security),
         )

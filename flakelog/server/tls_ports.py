@@ -7,6 +7,7 @@ from broker.security.listener_settings import HTTP, IDS, errors_as_given, proper
 from broker.security.tls_config import TLS_SETTINGS
 from flakelog.server.lifecycle import Lifecycle, Report, Stage
 from flakelog.settings import Settings
+from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from broker.net.tls import ListenerTls
@@ -49,6 +50,9 @@ def _tls_of(name: str, settings: Settings, report: Report) -> "ListenerTls":
     from broker.net.tls import KAFKA_HINT, ListenerTls, exposed_files
 
     config = settings.port_tls[name] if name in settings.port_tls else settings.listener_tls[name]
+    if name in settings.port_tls and not config.ssl_keystore_location and not config.ssl_keystore_key:
+        wanted = f"needs a private key: flakelog.{name}.ssl.keystore.location, or ssl.keystore.location"
+        raise InvalidSetting(f"flakelog.{name}.ssl.enable", "true", wanted)
     with errors_as_given(name, settings.properties, TLS_SETTINGS):
         made = ListenerTls(name, config, report, HINTS.get(name, KAFKA_HINT))
     for file in exposed_files(config):

@@ -216,3 +216,9 @@ def test_services_of_one_registry_ask_each_other_by_tls(files, tmp_path, zookeep
 def metrics(server):
     with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
         return answer.read().decode()
+
+
+def test_a_client_without_tls_loads_nothing_of_it():
+    code = "import sys, flakelog; flakelog.IdClient('127.0.0.1:7609'); print([m for m in sys.modules if 'tls' in m])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert loaded.strip() == "['idgen.client.tls']"

@@ -412,7 +412,7 @@ def test_a_changed_file_is_a_new_certificate_for_new_connections(tmp_path):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"ssl.keystore.location": ""}, "ssl.keystore.location="),
+        ({"ssl.keystore.location": ""}, "flakelog.http.ssl.enable=true: needs a private key: flakelog.http.ssl.key"),
         ({"flakelog.http.ssl.keystore.location": "/gone.pem"}, "flakelog.http.ssl.keystore.location=/gone.pem: cannot"),
         ({"ssl.truststore.location": ""}, "flakelog.ids.ssl.client.auth=required: needs the authorities of clients"),
         ({"flakelog.ids.ssl.enable": "false"}, "needs flakelog.ids.ssl.enable=true, else nothing would be encrypted"),
