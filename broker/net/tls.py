@@ -14,7 +14,7 @@ from broker.security.tls_config import NONE, REQUIRED, TlsConfig
 from broker.security.tls_context import Signature, offer_suites, read_file, show, signature_of, trust
 from idgen.settings import InvalidSetting
 
-RECORD_BYTES = 16 * 1024  # the most that one record of TLS carries
+FEW_BYTES = 4 * 1024  # of requests that come alone
 WRITE_BYTES = 128 * 1024  # the most that is encrypted at once
 KAFKA_HINT = "set security.protocol=SSL at the client"
 _WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -41,7 +41,10 @@ class TlsSocket(ssl.SSLSocket):
             return ""
 
     def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
-        """Read records until one is short, because then no more have come; 0 if the peer has ended."""
+        """Read records until no more have come, or one request of few bytes; 0 if the peer has ended.
+
+        A request of few bytes is mostly alone. To look for another record would cost it a call of the system.
+        """
         view, total = memoryview(buffer), 0
         while total < len(view):
             try:
@@ -53,7 +56,7 @@ class TlsSocket(ssl.SSLSocket):
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return total
             total += size
-            if size < RECORD_BYTES:
+            if total < FEW_BYTES:
                 break
         return total
 
