@@ -12,14 +12,12 @@ only: a second Envelope is judged by the rights of the first one's.
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
+from broker.address import LOCAL_HOST
 from broker.now import Now
 from broker.security.authorization.acl import EVERYBODY, USER
 from broker.services.context import RequestContext
 from broker.services.delegation import DelegatedClient, Delegation
 from broker.wire.errors import ErrorCode, WireError
-
-LOCAL = "local"
-"""The host of a client without an address: it runs in the process of the broker that sent the Envelope."""
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
@@ -30,7 +28,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     try:
         kind, user = decode_principal(call.request.request_principal or b"")
         packed = bytes(call.request.client_host_address)
-        address = _address(packed) if packed else LOCAL
+        address = _address(packed) if packed else LOCAL_HOST
     except (WireError, ValueError):
         return _answer(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
     if kind != USER or not user or f"{USER}:{user}" == EVERYBODY:

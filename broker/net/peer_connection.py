@@ -181,7 +181,7 @@ class PeerConnection(Protocol):
         self._under_way.append(_Request(call, self._reactor.seconds()))
         self.transport.write(data)
         if self._plain is not None:
-            # An error comes again when the reactor writes what is left.
+            # It returns an error, which the reactor meets again in its next turn.
             self._plain.doWrite()  # type: ignore[no-untyped-call]
         self._watch()
 

@@ -21,7 +21,7 @@ from twisted.internet.address import UNIXAddress
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.logger import ILogObserver, Logger
 
-from broker.address import host_port
+from broker.address import LOCAL_HOST, host_port
 from broker.channel.connection import Connection
 from broker.log.storage.os_storage import is_in_memory, read_now, read_now_into
 from broker.log.storage.port import StorageError
@@ -370,7 +370,7 @@ class LocalTransport(KafkaTransport):
     def __init__(
         self, sock: socket.socket, protocol: Any, client: Any, server: Any, session: int, reactor: Any
     ) -> None:
-        super().__init__(sock, protocol, ("local", session), server, session, reactor)
+        super().__init__(sock, protocol, (LOCAL_HOST, session), server, session, reactor)
 
     def setTcpNoDelay(self, enabled: bool) -> None:
         """Do nothing, because a unix socket delays nothing."""

@@ -8,6 +8,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
+from broker.address import LOCAL_HOST
 from broker.client.errors import BrokerError, ClientError
 from broker.engine.api_table import APIS
 from broker.security.authorization.acl import CLUSTER_NAME, USER, Operation, ResourceType
@@ -16,8 +17,6 @@ from broker.services.context import BrokerServices
 
 API = "Console"
 """The name of the console in the audit log, in place of an API's."""
-ADDRESS = "local"
-"""The host of the console in access rules and in the audit log: it has no address."""
 _FAILED = {error.code: resource_type for resource_type, error in FAILED.items()}
 _WORDS = {
     ResourceType.TOPIC: "topic",
@@ -39,7 +38,7 @@ class _Console:
     """The console as the client whose rights are asked for."""
 
     user: str
-    address: str = ADDRESS
+    address: str = LOCAL_HOST
 
 
 class MissingRight(ClientError):

@@ -71,8 +71,8 @@ def check_sources(clusters: Mapping[str, str]) -> None:
 class TargetNames:
     """The names of the target's topics, each with the source that it is copied from. All mirrors of a process share it.
 
-    A source that was first keeps a name. Which was the first among several processes is told by the progress that each
-    source has at the target, in a group of its own.
+    A source that was first keeps a name. Among several processes, the progress that each source has at the target, in
+    a group of its own, tells which source was first.
     """
 
     def __init__(self) -> None:
