@@ -87,9 +87,12 @@ class Engine:
         self._turn = services.turn
         self._file_executor = services.file_executor
         self._member = services.member
+        self._followed = None if services.replication is None else services.replication.followed
         self._peer_calls = services.peer_calls
         self._budget = services.partition_budget
         self._purgatory = services.purgatory
+        self.next_answer_ms = services.purgatory.next_deadline_ms
+        """Returns the first deadline of the requests that wait for their answers, None without one."""
         self._throttle = Throttle(services, self.channel)
         self._produce_commit = ProduceCommit(services, self.channel)
         self._opening = BatchOpening(services, self.channel, self._produce_commit, self._pending)
@@ -299,8 +302,8 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """True if requests are left for another turn."""
-        return self._queue.has_work or bool(self._slices)
+        """True if requests are left for another turn, or records that this broker copies."""
+        return self._queue.has_work or bool(self._slices) or (self._followed is not None and self._followed.has_work)
 
     @property
     def has_stalled(self) -> bool:
@@ -319,7 +322,8 @@ class Engine:
         BACKLOG_WAITS times as long as that took. The turn's average counts as the time of a request; the request's own
         time counts instead if it is longer, except for a Produce, which is executed together with others.
 
-        A turn ends with a slice of a large request, if there is one (`broker.channel.slices`).
+        A turn ends with a slice of a large request, if there is one (`broker.channel.slices`), and with a slice of the
+        records that another broker has answered with.
         """
         clock, clock_ns = self._clock, self._clock.clock_ns
         clock.now = now
@@ -342,6 +346,8 @@ class Engine:
         self._purgatory.end_turn(now)
         if self._slices:
             self._slices.run(executed > 0)
+        if self._followed is not None:
+            self._followed.go_on(now)
         self._budget.end_turn()
 
     def _round(self, queue: list[Connection]) -> list[Connection]:

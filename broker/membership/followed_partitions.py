@@ -234,17 +234,20 @@ class FollowedPartitions:
             ended.append(key)
         return ended
 
-    # --- time ----------------------------------------------------------------------------------------------------
+    # --- turns and time ------------------------------------------------------------------------------------------
 
-    def tick(self, now: Now) -> None:
-        """Go on with a large answer."""
+    @property
+    def has_work(self) -> bool:
+        """True if a part of a large answer is left for another turn."""
+        return bool(self._decisions)
+
+    def go_on(self, now: Now) -> None:
+        """Carry out the next slice of a large answer."""
         if self._decisions:
             self._carry_out(now)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `tick` or `take_calls` is due; None without a deadline."""
-        if self._decisions:
-            return 0
+        """Return when `take_calls` is due; None without a deadline."""
         deadlines = [fetcher.next_deadline_ms() for fetcher in self._fetchers.values()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 

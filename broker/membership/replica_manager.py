@@ -247,7 +247,6 @@ class ReplicaManager:
 
     def tick(self, now: Now) -> None:
         self.led.tick(now)
-        self.followed.tick(now)
         if self._copied and self._write_ms <= now.ms:
             self._write_ms = now.ms + self._ports.config().replica_high_watermark_checkpoint_interval_ms
             self._write_offsets()

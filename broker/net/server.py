@@ -28,6 +28,7 @@ from broker.log.storage.os_storage import read_into_memory
 from broker.log.sync_scheduler import IoJob
 from broker.log.validation.open_job import OpenJob
 from broker.net.close_log import CloseLog
+from broker.net.deadline_timer import DeadlineTimer
 from broker.net.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, LocalPort, NullProtocol, ReceiveBuffer
 from broker.net.worker_thread import WorkerThread
 from broker.now import Now
@@ -47,7 +48,7 @@ CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for 
 ROUND_POLLS = 4
 NO_DESCRIPTOR = "the server has no file descriptor left; raise its limit (ulimit -n, LimitNOFILE)"
 CANNOT_ACCEPT_SECONDS = 0.1
-FAULT_WAIT_MS = 1_000  # between ticks that fail, so that a repeated fault does not fill the log
+FAULT_WAIT_SECONDS = 1  # between ticks that fail, so that a repeated fault does not fill the log
 
 Log = Callable[[str], None]
 
@@ -71,8 +72,7 @@ class BrokerServer:
         """Transports whose peers send nothing more, while their requests are executed."""
         self._ports: list[KafkaPort] = []
         self._close_log = CloseLog(reactor, lambda: self.now().ms, log)
-        self._timer: Any = None
-        self._timer_ms = 0
+        self._timer: DeadlineTimer | None = None
         self._flush_now: Now | None = None  # set during a flush
         self._stirred = False  # the engine has requests to execute
         self._continues = False  # another turn is due for requests that the last one left
@@ -122,6 +122,7 @@ class BrokerServer:
     def use(self, engine: Engine) -> None:
         """Set the engine to serve; it is made after `bind`, because it must know the port."""
         self._engine = engine
+        self._timer = DeadlineTimer(self._reactor, engine.next_answer_ms, engine.next_deadline, self._tick)
         self._pool.adjustPoolsize(0, engine.services.config.sync_threads + CLEANER_THREADS)
 
     def join(self, coordination: "CoordinatorShell", peers: "PeerConnections") -> None:
@@ -149,9 +150,8 @@ class BrokerServer:
             self._stopping = True
             for transport in list(self._transports.values()):
                 transport.abortConnection()
-            if self._timer is not None and self._timer.active():
-                self._timer.cancel()
-            self._timer = None
+            if self._timer is not None:
+                self._timer.stop()
             self._close_log.stop()
             return DeferredList([*self._syncs, *self._reads], consumeErrors=True)
 
@@ -426,26 +426,18 @@ class BrokerServer:
             self._flush(self.now())
 
     def _arm(self, now: Now) -> None:
-        """Set the one timer to the earliest deadline."""
-        if self._stopping:
-            return
-        deadline_ms = self._engine.next_deadline(now)
-        if self._timer is not None and self._timer.active():
-            if self._timer_ms <= deadline_ms:
-                return  # it fires too early at worst, and is set again then
-            self._timer.cancel()
-        self._timer_ms = deadline_ms
-        self._timer = self._reactor.callLater(max(deadline_ms - now.ms, 0) / 1000, self._tick)
+        if self._timer is not None and not self._stopping:
+            self._timer.arm(now)
 
     def _tick(self) -> None:
-        self._timer = None
+        """Do what is due by time."""
         now = self.now()
         try:
             self._engine.tick(now)
         except Exception:
             self._log(f"a fault of the broker's own, at a tick:\n{format_exc()}")
-            self._timer_ms = now.ms  # the earliest, so that `_arm` keeps this timer
-            self._timer = self._reactor.callLater(FAULT_WAIT_MS / 1000, self._tick)
+            assert self._timer is not None
+            self._timer.rest(FAULT_WAIT_SECONDS)
         self._flush(now)
 
 

@@ -17,7 +17,7 @@ from broker.client.address import Address
 from broker.client.connection import ClientConnection
 from broker.cluster.documents import Endpoint, Registration
 from broker.log.storage.memory_storage import MemoryStorage
-from broker.membership.calls import exchange_of_call, link_of, response_to_call
+from broker.membership.calls import FetchCall, exchange_of_call, link_of, response_to_call
 from broker.membership.member import Member, Membership
 from broker.metadata.image import RegisteredBroker
 from broker.now import Now
@@ -92,14 +92,24 @@ class ClusterNode:
                 moved = True
             return moved
         self.broker.pump()
-        for addressed in self.member.take_calls(now):
-            self._link(addressed.call).send(addressed.call)
-            moved = True
+        moved |= self._send_calls()
         for link in list(self.links.values()):
             for call, response in link.answers():
                 self.member.called(call, response, now)
                 moved = True
         return moved
+
+    def _send_calls(self):
+        calls = self.member.take_calls(self.cluster.now)
+        for addressed in calls:
+            self._link(addressed.call).send(addressed.call)
+        return bool(calls)
+
+    def fetch(self):
+        """Send the requests that are due now, and return the fetches among them with their answers."""
+        self._send_calls()
+        answers = [answer for link in self.links.values() for answer in link.answers()]
+        return [answer for answer in answers if isinstance(answer[0], FetchCall)]
 
     @property
     def has_answers(self):
@@ -205,6 +215,14 @@ class EngineCluster:
         try:
             while moved:
                 moved = any([node.move() for node in self._alive()] + [node.has_answers for node in self._alive()])
+        finally:
+            self._is_settling = False
+
+    def fetch(self, broker_id):
+        """Have a broker send what is due, while nothing else moves. Return its fetches with their answers."""
+        self._is_settling = True
+        try:
+            return self.nodes[broker_id].fetch()
         finally:
             self._is_settling = False
 

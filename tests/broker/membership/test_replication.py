@@ -1,12 +1,14 @@
 """Partitions with several copies, in a cluster of real engines: what a leader has, its followers have."""
 
 from broker.log.log_reader import ids_of
+from broker.membership.followed_partitions import SLICE_BYTES
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import DELETE_RECORDS, PRODUCE, produce_request
 from tests.broker.membership.cluster_steps import delete, logs
 from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+BACKOFF_MS = 1_000  # replica.fetch.backoff.ms
 
 
 def test_followers_copy_what_the_leader_has_and_learn_its_high_watermark():
@@ -17,6 +19,23 @@ def test_followers_copy_what_the_leader_has_and_learn_its_high_watermark():
     cluster.later(FETCHED_MS)
     assert cluster.high_watermarks("flights") == {1: 2, 2: 2, 3: 2}
     assert cluster.consume("flights") == [b"a", b"b"]
+
+
+def test_a_large_answer_of_the_leader_is_copied_in_slices_without_a_wait_for_the_clock():
+    cluster = ReplicatedCluster()
+    cluster.create("flights", partitions=3)
+    cluster.cut_pairs = {(2, 1)}
+    cluster.later(FETCHED_MS)
+    for partition in range(3):
+        cluster.produce("flights", bytes(SLICE_BYTES // 2), partition=partition, acks=1)
+    cluster.cut_pairs = set()
+    cluster.now_ms += BACKOFF_MS
+    engine, partitions = cluster.nodes[2].broker.engine, range(3)
+    ((call, response),) = cluster.fetch(2)
+    engine.called(call, response, cluster.now)
+    assert sum(cluster.ends("flights", partition)[2] for partition in partitions) == 2 and engine.has_work
+    engine.execute(cluster.now)
+    assert sum(cluster.ends("flights", partition)[2] for partition in partitions) == 3 and not engine.has_work
 
 
 def test_after_the_leaders_death_another_leads_and_nothing_is_lost():
