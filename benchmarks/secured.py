@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
+from threading import Event
 from typing import NamedTuple
 
 from confluent_kafka.admin import (
@@ -27,7 +28,7 @@ from confluent_kafka.admin import (
 from benchmarks import bulk, clusters, replicas
 from benchmarks.apache import NAME, Peer, run_kafka, why_not
 from benchmarks.brokers import SETTINGS, Topics
-from benchmarks.load import Load, check_stored, options_of, play
+from benchmarks.load import Load, check_stored, options_of, play, run_load
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale, await_idle
 from benchmarks.plan import leader_acks, logins, one_each, produce_then_fetch
 from coordination.free_port import FreePort
@@ -44,6 +45,7 @@ SCRAM = "SCRAM-SHA-512"
 USERS = {f"user{number}": f"secret-{number}" for number in range(50)}
 RULES = 1_000
 THREADS = 4  # that connect at the same time
+STRANGERS_PER_SECOND = 200
 PARTITIONS = 50
 API_VERSIONS = 18
 
@@ -276,6 +278,51 @@ def _handshakes_row(handshakes: int, scale: Scale) -> Iterator[Contenders]:
 
 
 @contextmanager
+def _strangers(peer: Peer) -> Iterator[list[float]]:
+    """Let clients come at a steady rate, shake hands and leave. Yield the times when they have shaken hands."""
+    context = ssl.create_default_context(cafile=_files() / "ca.pem")
+    has_ended, times = Event(), []
+
+    def come() -> None:
+        began = time.perf_counter()
+        while not has_ended.wait(max(began + len(times) / STRANGERS_PER_SECOND - time.perf_counter(), 0)):
+            with RawConnection(peer.address) as connection:
+                connection.socket = context.wrap_socket(connection.socket, server_hostname="localhost")
+            times.append(time.perf_counter())
+
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(come)
+        try:
+            yield times
+        finally:
+            has_ended.set()
+            coming.result()
+
+
+@contextmanager
+def _strangers_row(requests: int, scale: Scale) -> Iterator[Contenders]:
+    """Clients at a listener in plain text, alone, and while others shake hands at a listener of TLS."""
+    load = Load(leader_acks, partitions=PARTITIONS)
+    count = scale.of(requests, PARTITIONS)
+
+    def run(secured: Secured, listener: str | None, directory: Path) -> Figures:
+        clients = partial(run_load, secured.plain, Topics(secured.plain.address), directory, load, count)
+        if listener is None:
+            return clients()
+        with _strangers(secured.at(listener)) as times:
+            figures = clients()
+        return {**figures, "handshakes/s": len(times) / (times[-1] - times[0])}
+
+    kinds = {"alone": None, "ECDSA P-256": SSL, "RSA 2048": SSL_RSA}
+    with _both(scale) as peers, TemporaryDirectory() as directory:
+        yield {
+            f"{who}, {kind}": partial(run, secured, listener, Path(directory))
+            for kind, listener in kinds.items()
+            for who, secured in peers.items()
+        }
+
+
+@contextmanager
 def _logins_row(count: int, scale: Scale) -> Iterator[Contenders]:
     user, password = next(iter(USERS.items()))
 
@@ -354,6 +401,12 @@ ROWS = [
         partial(_rules_row, Load(produce_then_fetch, partitions=PARTITIONS), 200_000),
     ),
     Row("tls-handshakes", f"TLS 1.3 handshakes, {THREADS} at once", partial(_handshakes_row, 2_000)),
+    Row(
+        "tls-strangers",
+        f"one 100 B record per request in plain text, 50 connections, while {STRANGERS_PER_SECOND} others a second "
+        "shake hands",
+        partial(_strangers_row, 200_000),
+    ),
     Row("sasl-logins", f"logins over plain connections, {THREADS} at once", partial(_logins_row, 1_000)),
     Row(
         "replicas-secured",
