@@ -179,11 +179,20 @@ class PeerConnection(Protocol):
     def _write(self, exchange: Exchange, call: "AnyCall | Deferred[memoryview]") -> None:
         _, data = self._frames.request(exchange)
         self._under_way.append(_Request(call, self._reactor.seconds()))
-        self.transport.write(data)
-        if self._plain is not None:
-            # It returns an error, which the reactor meets again in its next turn.
-            self._plain.doWrite()  # type: ignore[no-untyped-call]
+        self._send_at_once(data)
         self._watch()
+
+    def _send_at_once(self, data: bytes) -> None:
+        """Send what the socket takes now, and leave the rest to the reactor, with an error that it meets again.
+
+        By itself the transport has the reactor watch its socket for each write, which takes two calls of the system.
+        """
+        plain, sent = self._plain, 0
+        if plain is not None and plain.connected and not (plain.dataBuffer or plain._tempDataBuffer):
+            outcome = plain.writeSomeData(data)
+            sent = 0 if isinstance(outcome, Exception) else outcome
+        if sent < len(data):
+            self.transport.write(data[sent:])
 
     def _watch(self) -> None:
         """Set the timer for the answer of the oldest request."""
