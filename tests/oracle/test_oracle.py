@@ -14,7 +14,7 @@ SEEDS = range(8)
 FAULTS = {
     "the log's first offset in an answer is one too high": (
         "bytes",
-        "broker/engine/produce_turn.py",
+        "broker/produce/turn.py",
         "encode_reply(staged.correlation_id, base_offset, append_ms, start_offset)",
         "encode_reply(staged.correlation_id, base_offset, append_ms, start_offset + 1)",
     ),
@@ -26,7 +26,7 @@ FAULTS = {
     ),
     "a topic that does not exist gets another error": (
         "bytes",
-        "broker/services/context.py",
+        "broker/services/kafka_messages.py",
         "ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(",
         "ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, not_hosted(",
     ),
@@ -50,9 +50,9 @@ FAULTS = {
     ),
     "a batch is answered before it is on the disk": (
         "neighbours",
-        "broker/engine/produce_turn.py",
-        "waits = durable_end <= last_offset and",
-        "waits = durable_end < 0 and",
+        "broker/produce/turn.py",
+        "on_disk = durable_end <= last_offset and",
+        "on_disk = durable_end < 0 and",
     ),
 }
 
@@ -60,9 +60,8 @@ FAULTS = {
 def planted(directory, path, was, becomes):
     """The tree of the commit with one thing changed."""
     tree = trees.unpack(trees.BEFORE, directory)
-    text = (tree / path).read_text()
-    assert text.count(was) == 1
-    (tree / path).write_text(text.replace(was, becomes))
+    file = tree / path
+    file.write_text(file.read_text().replace(was, becomes))
     return tree
 
 
@@ -75,6 +74,12 @@ def differences(before, now, kind, directory):
         seed: difference(script, was, seen) for seed, script, (was, seen) in zip(SEEDS, scripts, reports, strict=True)
     }
     return {seed: said for seed, said in found.items() if said is not None}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_can_be_planted_in_one_place_of_the_tree(before, fault):
+    _, path, was, _ = FAULTS[fault]
+    assert (before / path).read_text().count(was) == 1
 
 
 @pytest.mark.soak
