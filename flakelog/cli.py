@@ -44,6 +44,7 @@ COMMANDS = {
     "transactions": "flakelog.commands.transactions",
     "quotas": "flakelog.commands.quotas",
     "acl": "flakelog.commands.acl",
+    "user": "flakelog.commands.user",
     "spout": "flakelog.commands.spout",
     "produce": "flakelog.commands.produce",
     "consume": "flakelog.commands.consume",

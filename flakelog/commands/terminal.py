@@ -120,8 +120,21 @@ def _settings_options(command: Command, name: str, what_for: str, of: "Callable[
 
 def confirm(question: str) -> None:
     """Ask on stderr, and end with code 1 unless the answer is yes. Ctrl-C ends with 130, as everywhere."""
-    try:
+    with _ctrl_c_ends():
         click.confirm(visible_line(question), abort=True, err=True)
+
+
+def new_password(question: str) -> str:
+    """Ask twice on stderr, at a terminal that does not show the answer. Ctrl-C ends with 130."""
+    with _ctrl_c_ends():
+        password: str = click.prompt(visible_line(question), hide_input=True, confirmation_prompt="again", err=True)
+    return password
+
+
+@contextmanager
+def _ctrl_c_ends() -> Iterator[None]:
+    try:
+        yield
     except click.Abort as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             click.echo(err=True)  # the terminal's line ends in ^C

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from broker.services.context import BrokerServices
-from flakelog.console import actions, rule_actions
+from flakelog.console import actions, rule_actions, user_actions
 from flakelog.console.access import Access
 from flakelog.console.actions import Action, Done, Planned, Task
 from flakelog.console.message_pages import Jobs
@@ -14,7 +14,7 @@ from flakelog.console.topics import config_rows
 from flakelog.console.visit import Fields
 from flakelog.visible_text import visible_line
 
-ACTIONS = actions.ACTIONS | rule_actions.ACTIONS
+ACTIONS = actions.ACTIONS | rule_actions.ACTIONS | user_actions.ACTIONS
 CONFIRMED = "yes"
 LINE_CHARACTERS_MAX = 500
 
@@ -81,6 +81,7 @@ class ActionPages:
         if action.details is not None:
             planned = planned._replace(rows=[*planned.rows, *action.details(self._services, self._access, fields)])
         model = {"name": name, "title": action.title, "planned": planned, "hidden": hidden, "back": _back(fields)}
+        model["secrets"] = action.secrets
         return View("confirm.html", action.title, "", model)
 
     def _action(self, name: str) -> Action:
@@ -99,6 +100,8 @@ def _back(fields: Fields) -> str:
         return "/console/mirrors"
     if fields.text("principal"):
         return "/console/rules"
+    if fields.text("user"):
+        return "/console/users"
     return f"/console/topics/{quote(fields.text('topic'), safe='')}".rstrip("/")
 
 

@@ -63,7 +63,8 @@ class Action(NamedTuple):
     """An action: its title, the names of its fields, and its two steps. `form` is the template that asks for fields.
 
     `details` are rows that the plan shows beside its own; the broker's thread looks them up. The log does not tell what
-    the `unlogged` fields have.
+    the `unlogged` fields have. `secrets` are fields and labels of passwords, which the confirmation asks for: no page
+    shows them or brings them back, and no log tells them.
     """
 
     title: str
@@ -73,6 +74,7 @@ class Action(NamedTuple):
     form: str = ""
     details: Callable[[BrokerServices, Access, Fields], Sequence[Sequence[str]]] | None = None
     unlogged: Sequence[str] = ()
+    secrets: Sequence[tuple[str, str]] = ()
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from broker.security.sasl.listeners import SCRAM_NUMBERS
 from broker.version import VERSION
 from flakelog.console import text
 from flakelog.console.access import MissingRight
@@ -70,7 +71,7 @@ def environment(principal: str = "") -> Environment:
         number=text.number, size=text.size, duration=text.duration, time=text.time, shown=text.shown,
         visible=visible, word=word_of,
     )  # fmt: skip
-    made.globals.update(kinds=tuple(KINDS), verbs=tuple(VERBS))
+    made.globals.update(kinds=tuple(KINDS), verbs=tuple(VERBS), mechanisms=tuple(SCRAM_NUMBERS))
     made.globals.update(version=VERSION, navigation=NAVIGATION, htmx=HTMX, uplot=UPLOT, principal=principal)
     for name in made.list_templates(["html"]):
         made.get_template(name)

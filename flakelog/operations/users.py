@@ -15,6 +15,7 @@ from broker.client.errors import BrokerError
 from broker.security.sasl.listeners import SCRAM_NUMBERS
 from broker.security.sasl.scram_keys import ITERATIONS_MIN, SALT_CHARACTERS, SALT_LENGTH, salted, wrong_iterations
 from broker.wire.errors import ErrorCode
+from flakelog.operations.errors import NotPossible
 
 _MECHANISMS = {number: mechanism for mechanism, number in SCRAM_NUMBERS.items()}
 
@@ -81,6 +82,28 @@ def alter_users(
     for result in answer.results:
         if result.error_code:
             raise BrokerError(int(result.error_code), f"user {result.user}", result.error_message)
+
+
+def credentials_to_delete(client: Client, user: str, mechanisms: Iterable[str] = ()) -> ScramCredentials:
+    """Return the credentials that a user has for these mechanisms, or for all.
+
+    Raise NotPossible if it has none for one of them, or none at all.
+    """
+    (present,) = list_users(client, [user])
+    chosen = list(dict.fromkeys(mechanisms)) or list(present.iterations)
+    missing = [mechanism for mechanism in chosen if mechanism not in present.iterations]
+    if missing or not chosen:
+        raise NotPossible(f"user {user} has no password for {' or '.join(missing or ['SCRAM'])}")
+    return ScramCredentials(user, {mechanism: present.iterations[mechanism] for mechanism in chosen})
+
+
+def delete_user(client: Client, present: ScramCredentials) -> None:
+    """Delete credentials of a user, one a request, because a request may name a user once.
+
+    Raise BrokerError for the first that is refused; those before it are deleted.
+    """
+    for mechanism in present.iterations:
+        alter_users(client, deletions=[ScramDeletion(present.user, mechanism)])
 
 
 def _upsertion_fields(upsertion: ScramUpsertion) -> dict[str, Any]:

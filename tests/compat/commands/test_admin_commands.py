@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.compat.server_process import ROOT, ServerProcess
+from tests.compat.terminal import Terminal
 from tests.patience import SECONDS
 
 
@@ -110,6 +111,42 @@ def test_records_are_deleted_up_to_a_place(flakelog):
     assert flakelog("topic delete-records adm-c --before latest --yes")[0] == 0
     assert flakelog("consume adm-c")[1] == ""
     assert flakelog("topic delete-records adm-c --before 1 --partition 7 --yes")[0] == 1
+
+
+# --- users -------------------------------------------------------------------------------------------------------
+
+
+def test_a_password_is_asked_for_twice_at_a_terminal_and_never_shown(broker, flakelog):
+    command = [sys.executable, "-m", "flakelog", "user", "set", "terminal-ada", "--servers", broker.address]
+    with Terminal(command, {**os.environ, "PYTHONPATH": str(ROOT)}) as terminal:
+        terminal.until("password of terminal-ada:")
+        terminal.type("ada-secret\n")
+        terminal.until("again:")
+        terminal.type("ada-secret\n")
+        shown = terminal.until("terminal-ada has a new password for SCRAM-SHA-512")
+    assert "ada-secret" not in shown
+    assert words(flakelog("user list terminal-ada")[1])[1:] == [["terminal-ada", "SCRAM-SHA-512", "4096"]]
+    assert flakelog("user delete terminal-ada", b"no\n")[0] == 1
+    code, out, errors = flakelog("user delete terminal-ada", b"yes\n")
+    assert (code, out) == (0, "terminal-ada has no password for SCRAM-SHA-512 any more\n")
+    assert errors.startswith("delete the password of terminal-ada for SCRAM-SHA-512?")
+    assert flakelog("user list terminal-ada")[1:] == ("", "terminal-ada has no password for SCRAM\n")
+
+
+@pytest.mark.parametrize(
+    "stdin, said",
+    [
+        (b"", "the password in - is empty"),
+        (b"\n", "the password in - is empty"),
+        (b"\xff\xfe", "- is no UTF-8 text"),
+        (b"x" * 20_000, "the password in - is longer than 16,384 bytes"),
+    ],
+    ids=["nothing", "line", "bytes", "long"],
+)
+def test_a_password_that_cannot_be_is_refused_and_not_quoted(flakelog, stdin, said):
+    code, _, errors = flakelog("user set wrong-ada --password-file -", stdin)
+    assert code == 2 and said in errors and "xxx" not in errors
+    assert "wrong-ada" not in flakelog("user list")[1]
 
 
 # --- groups ------------------------------------------------------------------------------------------------------

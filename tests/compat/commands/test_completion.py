@@ -1,18 +1,15 @@
 """Shells complete commands, options, and the names of topics and groups. zsh and fish are skipped aloud if missing."""
 
 import os
-import pty
-import re
-import select
 import shutil
 import subprocess
 import sys
-import time
 from functools import partial
 
 import pytest
 
 from tests.compat.server_process import ROOT
+from tests.compat.terminal import Terminal
 from tests.patience import SECONDS
 
 
@@ -97,32 +94,3 @@ def test_a_zsh_that_has_sourced_the_script_completes(flakelog, environment):
         zsh.until("flakelog topic create ")
         zsh.type("\x15flakelog consume day-zsh\t")
         zsh.until("flakelog consume day-zsh-topic ")
-
-
-class Terminal:
-    """A shell at a terminal, for what it does at the Tab key."""
-
-    def __init__(self, command, environment):
-        self._pid, self._end = pty.fork()
-        if not self._pid:
-            os.execvpe(command[0], command, environment)
-        self._seen = ""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        os.close(self._end)
-        os.waitpid(self._pid, 0)
-
-    def type(self, text):
-        self._seen = ""
-        os.write(self._end, text.encode())
-
-    def until(self, wanted):
-        """Read what the shell shows until it has the wanted text."""
-        deadline = time.monotonic() + SECONDS
-        while wanted not in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r|\x08 ?", "", self._seen):
-            left = deadline - time.monotonic()
-            assert left > 0 and select.select([self._end], [], [], left)[0], repr(self._seen)
-            self._seen += os.read(self._end, 65536).decode(errors="replace")

@@ -95,7 +95,7 @@ def test_the_http_port_of_a_server_is_found_out(broker):
     "arguments",
     [
         ("produce", "x"), ("consume", "x"), ("group", "list"), ("config", "get", "--all-brokers"), ("id", "find", "7"),
-        ("cluster", "describe"), ("quotas", "list"), ("transactions", "list"), ("partitions", "list"),
+        ("cluster", "describe"), ("quotas", "list"), ("transactions", "list"), ("partitions", "list"), ("user", "list"),
         ("spout", "dead", "list", "x"), ("replay", "x", "--plan"), ("load", "x", "--to", "place"),
     ],
     ids=" ".join,

@@ -17,7 +17,8 @@ pytest.importorskip("playwright.sync_api", reason="no Playwright: the console is
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TOKEN = "correct horse battery"
 CONSOLE = "User:console"
-PAGES = ("rules", "rules?principal=User:nobody", "users", "do/create-rule?kind=topic", "quotas", "topics/secret")
+PAGES = ("rules", "rules?principal=User:nobody", "users", "do/set-password?user=ada", "do/create-rule?kind=topic")
+PAGES += ("quotas", "topics/secret")
 RULES = [
     allow("alter cluster", user=CONSOLE), allow("describe cluster", user=CONSOLE), allow("read topic orders"),
     allow("write topic ord...", user="User:CN=order-service,OU=shops,O=Example"), allow("read group readers"),
@@ -101,3 +102,22 @@ def test_the_pages_work_without_their_script(open_page, path):
     page.get_by_role("button", name="Log in").click()
     page.goto(page.url.partition("/console")[0] + f"/console/{path}")
     assert page.locator("h1").is_visible()
+
+
+def test_a_password_is_set_and_its_user_deleted(page, server):
+    page.goto(page.url.replace("/rules", "/users"))
+    page.get_by_role("link", name="Set a password").click()
+    page.get_by_label("User").fill("cy")
+    page.get_by_role("button", name="Go on…").click()
+    page.get_by_label("Password", exact=True).fill("cy-secret")
+    page.get_by_label("The same password again").fill("cy-secret")
+    page.set_viewport_size({"width": 320, "height": 800})
+    assert page.evaluate(OVERFLOW)[0] <= 0 and page.evaluate(CONTRAST) == []
+    page.get_by_role("button", name="Set it").click()
+    assert "cy has a new password for SCRAM-SHA-512." in page.locator("main").inner_text()
+    assert "secret" not in page.url + page.content()
+    page.get_by_role("link", name="Show it").click()
+    page.get_by_role("button", name="Delete the user cy").click()
+    page.get_by_role("button", name="Delete it").click()
+    assert "The user cy was deleted" in page.locator("main").inner_text()
+    assert "cy-secret" not in server.log

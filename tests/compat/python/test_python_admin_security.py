@@ -1,6 +1,7 @@
 """`Admin` over a server with an authorizer: access rules (KIP-140) and users that log in by SCRAM (KIP-554)."""
 
 import pytest
+from click.testing import CliRunner
 
 from broker.client.blocking import Client
 from broker.client.errors import BrokerError, NotAuthenticated
@@ -16,6 +17,7 @@ from flakelog import (
     ScramDeletion,
     ScramUpsertion,
 )
+from flakelog.cli import main
 from tests.compat.server_process import ServerProcess
 from tests.patience import MS
 
@@ -58,6 +60,12 @@ def login_of(user, password):
 
 def client_of(server, user, password):
     return Client(server.addresses["broker.SASL_PLAINTEXT"], timeout_ms=MS, security=login_of(user, password))
+
+
+def flakelog(server, command, stdin=""):
+    done = CliRunner().invoke(main, [*command.split(), "--servers", server.address], input=stdin)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
 
 
 # --- access rules ----------------------------------------------------------------------------------------------------
@@ -126,6 +134,20 @@ def test_a_user_logs_in_with_the_password_that_was_set_and_not_after_it_was_dele
         client.topics()
     admin.alter_user_scram_credentials(deletions=[ScramDeletion("ada", SCRAM)])
     with client_of(server, "ada", "ada-secret") as client, pytest.raises(NotAuthenticated):
+        client.topics()
+
+
+@pytest.mark.parametrize("source", ["file", "-"])
+def test_the_command_sets_a_password_from_a_file_or_from_stdin_and_its_user_logs_in(admin, server, tmp_path, source):
+    admin.create_acls([rule("orders", AclOperation.DESCRIBE)])
+    (tmp_path / "file").write_text("ada secret\n")
+    file = source if source == "-" else tmp_path / source
+    said = flakelog(server, f"user set ada --password-file {file} --iterations 5000", "ada secret\n")
+    assert said == "ada has a new password for SCRAM-SHA-512\n"
+    with client_of(server, "ada", "ada secret") as client:
+        assert client.topics() == []
+    assert "SCRAM-SHA-512" in flakelog(server, "user delete ada --yes")
+    with client_of(server, "ada", "ada secret") as client, pytest.raises(NotAuthenticated):
         client.topics()
 
 

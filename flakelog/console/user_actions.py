@@ -1,0 +1,91 @@
+"""Actions on users that log in by SCRAM: set a password, and delete a user.
+
+The confirmation asks for the password, so that neither the form nor the plan, which the server keeps, has it.
+AlterUserScramCredentials has no `validate_only`, so a plan lists what the user has.
+"""
+
+from broker.client.blocking import Client
+from broker.security.sasl.listeners import SCRAM_NUMBERS
+from broker.security.sasl.scram_keys import ITERATIONS_MIN, wrong_iterations
+from flakelog.console.actions import Action, Done, Planned, Task
+from flakelog.console.visit import BadField, Fields
+from flakelog.operations import users
+from flakelog.operations.users import ScramCredentials, ScramUpsertion
+
+SECRETS = (("password", "Password"), ("repeated", "The same password again"))
+USERS = "/console/users"
+HEAD = ("Mechanism", "Iterations now", "Then")
+SESSIONS_STAY = "Connections that it has stay until their sessions end."
+
+
+def _plan_password(client: Client, fields: Fields) -> Planned:
+    user, mechanism, iterations = _upserted(fields)
+    (present,) = users.list_users(client, [user])
+    before = present.iterations.get(mechanism)
+    rows = [[mechanism, "–" if before is None else str(before), str(iterations)]]
+    if before is None:
+        who = user if present.iterations else f"the new user {user}"
+        return Planned(f"Give {who} a password for {mechanism}.", "Set it", HEAD, rows)
+    warning = f"The former password lets nobody log in from then on. {SESSIONS_STAY}"
+    return Planned(f"Replace the password of {user} for {mechanism}.", "Set it", HEAD, rows, warning)
+
+
+def _set_password(client: Client, fields: Fields, task: Task) -> Done:
+    user, mechanism, iterations = _upserted(fields)
+    password = fields.exact("password")
+    if not password:
+        raise BadField("give the password when you confirm")
+    if password != fields.exact("repeated"):
+        raise BadField("the two passwords differ; give the same one twice")
+    users.alter_users(client, [ScramUpsertion(user, mechanism, password, iterations)])
+    return Done(f"{user} has a new password for {mechanism}.", USERS)
+
+
+def _upserted(fields: Fields) -> tuple[str, str, int]:
+    """Return the user, the mechanism and the iterations of a password to set. Raise BadField."""
+    user, mechanism = fields.exact("user"), fields.text("mechanism")
+    iterations = fields.number("iterations", ITERATIONS_MIN)
+    if not user:
+        raise BadField("name the user")
+    if user != user.strip():
+        raise BadField("the name begins or ends with a space; `flakelog user set` takes such names")
+    if mechanism not in SCRAM_NUMBERS:
+        raise BadField(f"{mechanism[:40]!r} is no mechanism of SCRAM; give {' or '.join(SCRAM_NUMBERS)}")
+    if wrong := wrong_iterations(iterations):
+        raise BadField(wrong)
+    return user, mechanism, iterations
+
+
+def _plan_deletion(client: Client, fields: Fields) -> Planned:
+    present = _deleted(client, fields)
+    rows = [[mechanism, str(iterations), "–"] for mechanism, iterations in present.iterations.items()]
+    warning = f"It cannot log in by SCRAM any more. {SESSIONS_STAY} Access rules of User:{present.user} stay too."
+    seen = {"mechanisms": ",".join(present.iterations)}
+    return Planned(f"Delete the user {present.user}.", "Delete it", HEAD, rows, warning, seen)
+
+
+def _delete(client: Client, fields: Fields, task: Task) -> Done:
+    present = _deleted(client, fields)
+    users.delete_user(client, present)
+    return Done(f"The user {present.user} was deleted, with its passwords for {', '.join(present.iterations)}.", USERS)
+
+
+def _deleted(client: Client, fields: Fields) -> ScramCredentials:
+    """Return the credentials to delete: those that the visitor saw, or all for a plan. Raise BadField, NotPossible."""
+    user = fields.exact("user")
+    if not user:
+        raise BadField("name the user")
+    return users.credentials_to_delete(client, user, filter(None, fields.text("mechanisms").split(",")))
+
+
+ACTIONS = {
+    "set-password": Action(
+        "Set a user's password",
+        ("user", "mechanism", "iterations"),
+        _plan_password,
+        _set_password,
+        "set_password.html",
+        secrets=SECRETS,
+    ),
+    "delete-user": Action("Delete a user", ("user", "mechanisms"), _plan_deletion, _delete),
+}
