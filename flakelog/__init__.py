@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from coordination.access import Access as ZooKeeperAccess
     from flakelog import errors
     from flakelog.admin import Admin
+    from flakelog.async_admin import AsyncAdmin
     from flakelog.id_clients.asyncio import AsyncIdClient
     from flakelog.id_clients.blocking import IdClient
     from flakelog.id_clients.twisted import TwistedIdClient
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 # module -> names; more names are renamed below. Loading one name loads nothing that only the others need.
 _MODULES = {
     "flakelog.admin": ("Admin",),
+    "flakelog.async_admin": ("AsyncAdmin",),
     "flakelog.id_clients.asyncio": ("AsyncIdClient",),
     "flakelog.id_clients.blocking": ("IdClient",),
     "flakelog.id_clients.twisted": ("TwistedIdClient",),
@@ -125,6 +127,7 @@ __all__ = [
     "AclOperation",
     "AclPermissionType",
     "Admin",
+    "AsyncAdmin",
     "AsyncClient",
     "AsyncConsumer",
     "AsyncConsumerConnector",

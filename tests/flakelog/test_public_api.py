@@ -85,3 +85,12 @@ def test_importing_the_errors_loads_no_heavy_package():
     program = "import sys, flakelog.errors; print(sorted({'twisted', 'kazoo', 'kio', 'pyspark'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_the_asyncio_version_of_admin_has_all_its_methods_with_the_same_arguments():
+    ours, theirs = public_members(flakelog.Admin), public_members(flakelog.AsyncAdmin)
+    assert ours.keys() == theirs.keys()
+    assert all(inspect.iscoroutinefunction(method) for method in theirs.values())
+    for name in ours.keys() - {"close"}:
+        assert inspect.signature(ours[name]) == inspect.signature(theirs[name]), name
+        assert inspect.getdoc(ours[name]) == inspect.getdoc(theirs[name]), name

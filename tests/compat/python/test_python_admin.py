@@ -1,12 +1,18 @@
 """Flakelog's Python API against the real server: administration."""
 
+import asyncio
+import socket
+from threading import Event, Thread
+
 import pytest
 
 from broker.client.consumer import Consumer
-from broker.client.errors import BrokerError
+from broker.client.errors import BrokerError, ClientError, Unreachable
 from broker.client.producer import Producer
 from flakelog.admin import Admin
+from flakelog.async_admin import AsyncAdmin
 from tests.compat.numbers_topic import QUICK, WAIT_MS
+from tests.patience import SECONDS
 
 # --- administration ------------------------------------------------------------------------------------------------
 
@@ -71,3 +77,48 @@ def test_the_cluster_its_disks_quotas_and_transactions_are_shown(admin, group_br
         assert admin.transaction(name).partitions == ((topic, 0),)
         assert name in {each.transactional_id for each in admin.transactions("Ongoing")}
         assert [each.first_offset for each in admin.producers(topic, 0) if each.first_offset is not None] == [5]
+
+
+# --- under asyncio ---------------------------------------------------------------------------------------------------
+
+
+def test_under_asyncio_calls_are_carried_out_one_after_the_other(group_broker, name):
+    async def administered():
+        async with AsyncAdmin(group_broker.address) as admin:
+            created, topic = await asyncio.gather(admin.create_topic(name, partitions=3), admin.topic(name))
+            with pytest.raises(BrokerError, match="TOPIC_ALREADY_EXISTS"):
+                await admin.create_topic(name)
+            assert name in {listed.name for listed in await admin.topics()}
+            await admin.delete_topic(name)
+        with pytest.raises(ClientError, match="the admin was closed"):
+            await admin.topics()
+        await admin.close()
+        return created, topic.partitions
+
+    assert asyncio.run(administered()) == (None, 3)
+
+
+def test_under_asyncio_the_loop_goes_on_while_a_broker_is_silent_and_a_close_ends_the_calls():
+    async def closed_early(address):
+        admin = AsyncAdmin(address)
+        calls = [asyncio.ensure_future(admin.topics()), asyncio.ensure_future(admin.cluster())]
+        await asyncio.to_thread(accepted.wait, SECONDS)
+        await admin.close()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    accepted = Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        kept = []
+
+        def accept():
+            kept.append(silent.accept()[0])
+            kept[0].recv(1)  # the request has come
+            accepted.set()
+
+        thread = Thread(target=accept, daemon=True)
+        thread.start()
+        waiting, queued = asyncio.run(closed_early(f"127.0.0.1:{silent.getsockname()[1]}"))
+        thread.join(SECONDS)
+        kept[0].close()
+    assert isinstance(waiting, Unreachable) and isinstance(queued, ClientError)
+    assert "the admin was closed" in str(queued)
