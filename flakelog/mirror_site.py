@@ -5,6 +5,7 @@ from typing import Any
 
 from broker.client.mirror.figures import RUNNING, MirrorFigures
 from flakelog import figures_site
+from flakelog.config import ServerConfig
 from flakelog.mirror_figures import Take, registry_of
 from idgen.http import SmallSite
 from idgen.http_hosts import OwnHosts
@@ -35,6 +36,6 @@ def _states(mirrors: Mapping[str, MirrorFigures]) -> dict[str, str]:
     return {source: figures.state for source, figures in mirrors.items()}
 
 
-def make_site(take: Take, hosts: OwnHosts) -> SmallSite:
+def make_site(take: Take, hosts: OwnHosts, config: ServerConfig) -> SmallSite:
     """Return the HTTP site of the mirrors; `take` returns their figures."""
-    return figures_site.make_site(lambda: health(take()), lambda: ready(take()), registry_of(take), hosts)
+    return figures_site.make_site(lambda: health(take()), lambda: ready(take()), registry_of(take), hosts, config)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flakelog import figures_site
+from flakelog.config import ServerConfig
 from flakelog.topology_figures import registry_of
 from idgen.http import SmallSite
 from idgen.http_hosts import OwnHosts
@@ -40,6 +41,6 @@ def ready(snapshot: Snapshot) -> tuple[bool, Mapping[str, Any]]:
     return fine, {"ready": fine, "state": snapshot.state, "partitions_not_read": not_read}
 
 
-def make_site(take: Callable[[], Snapshot], hosts: OwnHosts) -> SmallSite:
+def make_site(take: Callable[[], Snapshot], hosts: OwnHosts, config: ServerConfig) -> SmallSite:
     """Return the HTTP site of a topology; `take` returns its figures."""
-    return figures_site.make_site(lambda: health(take()), lambda: ready(take()), registry_of(take), hosts)
+    return figures_site.make_site(lambda: health(take()), lambda: ready(take()), registry_of(take), hosts, config)

@@ -119,8 +119,7 @@ def run(
     prefixes: tuple[str, ...],
     settings_every: float,
     every: float,
-    http_port: int | None,
-    http_host: str,
+    site: HttpSite,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -164,7 +163,7 @@ def run(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
-    asyncio.run(_run(mirrors, HttpSite(http_host, http_port), every, as_json))
+    asyncio.run(_run(mirrors, site, every, as_json))
 
 
 def _securities(files: tuple[Path, ...], sources: int) -> "list[ClientSecurity | None]":

@@ -69,8 +69,7 @@ def run(
     config: Path | None,
     assignments: tuple[str, ...],
     instance: str | None,
-    http_port: int | None,
-    http_host: str,
+    site: HttpSite,
     log_format: str,
     every: float,
     in_storm: bool,
@@ -94,7 +93,7 @@ def run(
             raise click.BadParameter(reason, param_hint="--log-format")
         from flakelog.commands.spout_storm import run_locally
 
-        run_locally(name, config, assignments, given_readable(), HttpSite(http_host, http_port), every)
+        run_locally(name, config, assignments, given_readable(), site, every)
         return
     topology, topology_config = _topology(name, config, assignments)
     from flakelog import server_log
@@ -113,7 +112,7 @@ def run(
             from flakelog.topology_site import make_site
 
             try:
-                HttpSite(http_host, http_port).serve(partial(make_site, running.runner.snapshot), running.call)
+                site.serve(partial(make_site, running.runner.snapshot), running.call)
             except click.ClickException:
                 running.stop()
                 running.wait()

@@ -25,7 +25,7 @@ def open_tls(settings: Settings, reactor: Any, report: Report, lifecycle: Lifecy
         return None
     from broker.net.tls_listeners import TlsListeners  # a plain server does without it
 
-    ports = TlsListeners(reactor, settings.broker, {name: _tls_of(name, settings, report) for name in configs}, report)
+    ports = TlsListeners(reactor, settings.broker, {name: read_tls(name, settings, report) for name in configs}, report)
     lifecycle.take(Stage.HANDSHAKES, ports.stop)
     return ports
 
@@ -45,7 +45,7 @@ def tls_of_peers(settings: Settings) -> "IdTls | None":
         return IdTls.of({PROTOCOL: SSL} | {name: own[name] for name in _OF_CLIENTS if name in own})
 
 
-def _tls_of(name: str, settings: Settings, report: Report) -> "ListenerTls":
+def read_tls(name: str, settings: Settings, report: Report) -> "ListenerTls":
     """Read the key and certificates of a listener or a port. Raise InvalidSetting."""
     from broker.net.tls import KAFKA_HINT, ListenerTls, exposed_files
 

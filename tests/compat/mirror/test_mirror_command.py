@@ -12,6 +12,7 @@ from broker.client.group_requests import fetch_offsets, find_coordinator
 from flakelog.cli import main
 from flakelog.operations.groups import list_groups
 from tests.compat.mirror.mirror_process import committed_records, end_of, has_all, records_of, send
+from tests.compat.tls_files import TlsFiles
 from tests.patience import until
 
 RECORDS = 3_000  # before each kill
@@ -57,18 +58,22 @@ def committed(client, group, topic):
 
 
 def test_several_sources_with_a_prefix_of_each_feed_one_target(
-    source, target, source_client, target_client, process_of, topic
+    source, target, source_client, target_client, process_of, topic, tmp_path
 ):
+    files = TlsFiles(tmp_path)
+    (tmp_path / "http.properties").write_text(
+        f"flakelog.http.ssl.enable=true\nssl.keystore.type=PEM\nssl.keystore.location={files.broker}\n"
+    )
     for client, broker, values in ((source_client, source, range(30)), (target_client, target, range(50, 70))):
         client.create_topic(topic, 1)
         send(broker.bootstrap_servers, topic, values)
     more = "--prefix", "far.", "--from", target.bootstrap_servers, "--prefix", "near.", "--json", "--http-port", "0"
-    with process_of(topic, *more) as mirror:
+    with process_of(topic, *more, "--http-config", str(tmp_path / "http.properties")) as mirror:
         has_all(target_client, f"far.{topic}", 30)
         has_all(target_client, f"near.{topic}", 20)
-        url = "http://" + until(lambda: re.search(r"ready: http=(\S+)", mirror.log), "the port").group(1)
-        metrics = until(lambda: copied_all(url, topic), "the counts")
-        assert json.loads(urlopen(f"{url}/health").read())["healthy"]
+        url = "https://" + until(lambda: re.search(r"ready: http=(\S+)", mirror.log), "the port").group(1)
+        metrics = until(lambda: copied_all(url, topic, files.context()), "the counts")
+        assert json.loads(urlopen(f"{url}/health", context=files.context()).read())["healthy"]
     for prefix, broker, number in (("far.", source, 30), ("near.", target, 20)):
         copies = records_of(target.bootstrap_servers, prefix + topic, number)
         assert copies == records_of(broker.bootstrap_servers, topic, number)
@@ -113,9 +118,9 @@ def test_a_mirror_is_listed_paused_and_resumed(
     assert "is not paused" in command("resume", topic).output
 
 
-def copied_all(url, topic):
+def copied_all(url, topic, context):
     """Return the metrics once they count all records of both sources, None before."""
-    text = urlopen(f"{url}/metrics").read().decode()
+    text = urlopen(f"{url}/metrics", context=context).read().decode()
     counts = re.findall(rf'flakelog_mirror_records_total{{source="\S+",topic="{topic}"}} (\S+)', text)
     return text if sorted(counts) == ["20.0", "30.0"] else None
 

@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -22,10 +23,12 @@ from partition_manager.offset_document import OffsetDocument
 from partition_manager.progress import Progress
 from spout.figures.document import running
 from tests.compat.server_process import PYTHONPATH
+from tests.compat.tls_files import TlsFiles
 from tests.patience import MS, SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[3]
 
+TOKEN = "correct horse battery"
 WORDS = """
 from flakelog import Bolt, LogSpout, Topology
 
@@ -105,6 +108,40 @@ def test_a_topology_runs_with_health_metrics_and_a_log_of_json(broker, topic, tm
     assert (failure["component"], failure["error"], failure["messages"][0]["offset"]) == ("count", "ValueError", 1)
     assert "in execute" in failure["traceback"]
     assert events[-1]["message"].startswith(f"topology '{topic}' stopped after")
+
+
+def test_over_https_a_topology_shows_its_figures_to_whom_has_the_token(broker, topic, tmp_path):
+    files = TlsFiles(tmp_path / "tls")
+    (tmp_path / "http.properties").write_text(
+        "flakelog.http.ssl.enable=true\nssl.keystore.type=PEM\n"
+        f"ssl.keystore.location={files.broker}\nnum.partitions=3\n"
+        "flakelog.http.metrics.open=false\nflakelog.http.health.open=false\n"
+        "flakelog.console.token=${file:secrets:token}\n"
+    )
+    (tmp_path / "secrets").write_text(f"token={TOKEN}\n")
+    options = "--http-port", "0", "--http-config", "http.properties"
+    with open(tmp_path / "log", "w") as stderr:
+        run = Run(tmp_path, broker.address, topic, *options, stderr=stderr)
+        address = run.process.stdout.readline().strip().partition("=")[2]
+
+        def get(path, **headers):
+            request = urllib.request.Request(f"https://{address}{path}", headers=headers)
+            try:
+                with urllib.request.urlopen(request, context=files.context()) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                return error.code, error.read().decode()
+
+        until(lambda: get("/health/ready") == (200, '{"ready": true}'), "the topology")
+        assert (get("/metrics")[0], get("/health")[0], get("/health/live")[0]) == (401, 401, 200)
+        token = {"Authorization": f"Bearer {TOKEN}"}
+        assert "flakelog_topology_messages_total" in get("/metrics", **token)[1]
+        assert json.loads(get("/health", **token)[1])["topology"] == topic
+        with pytest.raises(OSError):
+            urllib.request.urlopen(f"http://{address}/health/live")
+        assert run.stop() == 0
+    log = (tmp_path / "log").read_text()
+    assert "are used, not num.partitions" in log and "use https:// at the client" in log and TOKEN not in log
 
 
 def test_on_a_terminal_the_figures_are_shown_live(broker, topic, tmp_path):

@@ -1,0 +1,34 @@
+"""`--http-config` of commands that serve health and metrics: what cannot work is refused before they begin."""
+
+import pytest
+from click.testing import CliRunner
+
+from flakelog.cli import main
+
+MIRROR = "mirror", "run", "--from", "127.0.0.1:1", "--to", "127.0.0.1:2", "--all"
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("flakelog.http.ssl.enable=true", "flakelog.http.ssl.enable=true: needs a private key"),
+        ("flakelog.http.ssl.enable=maybe", "flakelog.http.ssl.enable=maybe"),
+        ("flakelog.http.metrics.open=false", "flakelog.http.metrics.open=false"),
+        ("flakelog.http.ssl.enabel=true", "did you mean flakelog.http.ssl.enable?"),
+        ("flakelog.http.ssl.enable=true\nssl.keystore.type=PEM\nssl.keystore.location=none.pem", "none.pem"),
+        ("no properties", "no: there is no such setting"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(tmp_path, text, said):
+    file = tmp_path / "http.properties"
+    file.write_text(text)
+    done = CliRunner().invoke(main, [*MIRROR, "--http-port", "0", "--http-config", str(file)])
+    assert done.exit_code == 2 and said in done.stderr, done.stderr
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+
+
+def test_a_configuration_of_no_port_is_wrong_usage(tmp_path):
+    file = tmp_path / "http.properties"
+    file.write_text("")
+    done = CliRunner().invoke(main, [*MIRROR, "--http-config", str(file)])
+    assert done.exit_code == 2 and "--http-config is for --http-port, which is not given" in done.stderr
