@@ -13,7 +13,7 @@ from typing import Any
 from broker.metadata.topic import NO_LEADER, Topic, check_name
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may, sees
+from broker.security.authorization.rights import FAILED, may
 from broker.services.authorized_operations import operations
 from broker.services.context import RequestContext
 from broker.services.partition_nodes import partition_nodes
@@ -48,8 +48,8 @@ def _names(call: RequestContext) -> tuple[list[str], list[str]]:
     """Return the topics to describe, and those that the request names though its client may not see them."""
     requested = sorted({topic.name for topic in call.request.topics})
     if not requested:
-        names = sorted(topic.name for topic in call.services.metadata.topics())
-        return [name for name in names if sees(call.rights, *_DESCRIBE, name)], []
+        names = [topic.name for topic in call.services.metadata.topics()]
+        return sorted(names if call.rights is None else call.rights.visible(*_DESCRIBE, names)), []
     denied = [name for name in requested if not may(call.rights, *_DESCRIBE, name)]
     return [name for name in requested if name not in denied] if denied else requested, denied
 

@@ -20,7 +20,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     listed = groups.list_groups(call.request.states_filter, call.request.types_filter)
     rights = call.rights
     if rights is not None and not rights.sees(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
-        listed = [group for group in listed if rights.sees(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)]
+        visible = rights.visible(Operation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in listed))
+        listed = [group for group in listed if group.group_id in visible]
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if groups.partitions.is_loading else ErrorCode.NONE,

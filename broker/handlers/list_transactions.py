@@ -7,12 +7,11 @@ regular expression (KIP-1152, broker.txn.id_pattern): an invalid expression, or 
 INVALID_REGULAR_EXPRESSION.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import sees
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.txn.id_pattern import BadPattern, IdPattern, TooMuchWork
@@ -51,12 +50,16 @@ def _matching(call: RequestContext, now: Now) -> Iterator[Transaction]:
     longer_than_ms, pattern = request.duration_filter, None
     if request.transactional_id_pattern:
         pattern = IdPattern(request.transactional_id_pattern, coordination.config.transactional_id_pattern_steps_max)
+    visible: Container[str] | None = None
+    if call.rights is not None:
+        ids = (transaction.transactional_id for transaction in coordination)
+        visible = call.rights.visible(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids)
     for transaction in coordination:
         if (
             (not states or transaction.state.title in states)
             and (not producer_ids or transaction.producer_id in producer_ids)
             and (longer_than_ms < 0 or now.wall_ms - transaction.started_ms > longer_than_ms)
-            and sees(call.rights, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
+            and (visible is None or transaction.transactional_id in visible)
             and (pattern is None or pattern.matches(transaction.transactional_id))
         ):
             yield transaction

@@ -116,7 +116,8 @@ def _topics(call: RequestContext, refused: Mapping[str, ErrorCode]) -> LazyArray
     if topics is None or (call.version == 0 and not topics):
         all_topics = metadata.topics()
         if call.rights is not None:  # a topic that the client may not see is left out
-            all_topics = [topic for topic in all_topics if call.rights.sees(*_DESCRIBE, topic.name)]
+            visible = call.rights.visible(*_DESCRIBE, (topic.name for topic in all_topics))
+            all_topics = [topic for topic in all_topics if topic.name in visible]
         return LazyArray(all_topics, lambda topic: _describe(call, topic))
     # Answer each topic once, as Kafka does, because a topic of many partitions named a thousand times would fill the
     # memory.

@@ -15,7 +15,7 @@ from broker.group.coordinator import GroupCoordinator
 from broker.group.results import FetchedOffset
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may, sees
+from broker.security.authorization.rights import FAILED, may
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
@@ -66,8 +66,11 @@ def _all(call: RequestContext, core: GroupCoordinator, group_id: str) -> LazyArr
     topic_offsets = [
         (name, list(partitions))
         for name, partitions in groupby(core.committed(group_id), lambda committed: committed[0])
-        if sees(call.rights, Operation.DESCRIBE, ResourceType.TOPIC, name)
     ]
+    if call.rights is not None:
+        names = (name for name, _ in topic_offsets)
+        visible = call.rights.visible(Operation.DESCRIBE, ResourceType.TOPIC, names)
+        topic_offsets = [of_topic for of_topic in topic_offsets if of_topic[0] in visible]
     by_id = call.version >= TOPIC_IDS_VERSION
     topics = {name: metadata.topic(name) for name, _ in topic_offsets} if by_id else {}
 

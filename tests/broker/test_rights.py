@@ -94,14 +94,20 @@ def line_of(api, needs):
 @pytest.mark.parametrize("name", [api.name for api in APIS.values()])
 def test_a_client_with_the_rights_of_a_row_is_answered(name, monkeypatch):
     asked = set()
-    sees = Rights.sees
+    sees, visible = Rights.sees, Rights.visible
 
     def noted(rights, operation, kind, resource):
         if rights.principal == "User:ada":
             asked.add((kind, operation))
         return sees(rights, operation, kind, resource)
 
+    def all_noted(rights, operation, kind, resources):
+        if rights.principal == "User:ada":
+            asked.add((kind, operation))
+        return visible(rights, operation, kind, resources)
+
     monkeypatch.setattr(Rights, "sees", noted)
+    monkeypatch.setattr(Rights, "visible", all_noted)
     api = next(api for api in APIS.values() if api.name == name)
     line = line_of(api, needs_of(api.rights))
     if name.endswith("Acls"):

@@ -4,7 +4,7 @@ Rules stand by resource type and name. A name is looked up as it is, as "*", and
 as some prefix among the rules. So a look-up takes as many steps as prefixes have different lengths.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from broker.security.authorization.acl import (
@@ -17,8 +17,9 @@ from broker.security.authorization.acl import (
     ResourceType,
 )
 
-_ByPrincipal: TypeAlias = dict[str, list[AclBinding]]
-_Patterns: TypeAlias = dict[str, _ByPrincipal]
+RulesByPrincipal: TypeAlias = dict[str, list[AclBinding]]
+"""The rules of one pattern: those of each principal."""
+_Patterns: TypeAlias = dict[str, RulesByPrincipal]
 
 _IMPLIED_BY = {
     Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
@@ -41,16 +42,14 @@ class AclIndex:
         for resource_type, prefixes in self._prefixes.items():
             self._prefix_lengths[resource_type] = tuple(sorted({len(prefix) for prefix in prefixes}))
 
-    def decide(
-        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
-    ) -> bool | None:
-        """Return True if the rules allow an operation, False if they do not, None if no rule is about the resource.
+    @staticmethod
+    def decide(principal: str, host: str, operation: Operation, patterns: Sequence[RulesByPrincipal]) -> bool | None:
+        """Return True if the rules of a resource's patterns allow an operation, False if not, None without a pattern.
 
         A rule that denies comes before all rules that allow.
         """
-        is_named = is_allowed = False
-        for by_principal in self._patterns_of(resource_type, name):
-            is_named = True
+        is_allowed = False
+        for by_principal in patterns:
             for owner in (principal, EVERYBODY):
                 for rule in by_principal.get(owner, ()):
                     if rule.host not in (WILDCARD, host):
@@ -60,7 +59,7 @@ class AclIndex:
                             return False
                     elif _allows(rule.operation, operation):
                         is_allowed = True
-        return is_allowed if is_named else None
+        return is_allowed if patterns else None
 
     def allows_on_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Return True if the rules allow an operation on one resource of a type at least, which need not exist.
@@ -95,21 +94,24 @@ class AclIndex:
                         names[rule.permission].add(name)
         return names[Permission.ALLOW], names[Permission.DENY]
 
-    def _patterns_of(self, resource_type: ResourceType, name: str) -> Iterator[_ByPrincipal]:
-        """Return the rules of each pattern that a resource has."""
+    def patterns_of(self, resource_type: ResourceType, name: str) -> list[RulesByPrincipal]:
+        """Return the rules of each pattern that a resource has. Resources with the same patterns have the same rights.
+        """
+        patterns = []
         literals = self._literals.get(resource_type)
         if literals is not None:
             if (by_principal := literals.get(name)) is not None:
-                yield by_principal
+                patterns.append(by_principal)
             if name != WILDCARD and (by_principal := literals.get(WILDCARD)) is not None:
-                yield by_principal
+                patterns.append(by_principal)
         prefixes = self._prefixes.get(resource_type)
         if prefixes is not None:
             for length in self._prefix_lengths[resource_type]:
                 if length > len(name):
                     break
                 if (by_principal := prefixes.get(name[:length])) is not None:
-                    yield by_principal
+                    patterns.append(by_principal)
+        return patterns
 
 
 def _allows(granted: Operation, operation: Operation) -> bool:

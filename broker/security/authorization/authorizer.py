@@ -4,13 +4,14 @@ A super user may do everything. For any other the rules decide. A resource that 
 where `allow.everyone.if.no.acl.found` says so.
 
 Decisions are kept until the rules change, so that a client that does the same again and again costs one look-up. Names
-come from clients, so the number of decisions has a limit; past it all are forgotten.
+come from clients, so the number of decisions has a limit; past it all are forgotten. Decisions for a listing are
+not kept.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from broker.security.authorization.acl import OPERATIONS, AclBinding, AclBindingFilter, Operation, ResourceType
-from broker.security.authorization.acl_index import AclIndex
+from broker.security.authorization.acl_index import AclIndex, RulesByPrincipal
 
 DECISIONS_MAX = 20_000
 _ANY_NAME = "hardcode"
@@ -60,15 +61,37 @@ class Authorizer:
         if decision is None:
             if len(self._decisions) >= DECISIONS_MAX:
                 self._decisions.clear()
-            decision = self._decisions[key] = self._decide(*key)
+            decision = principal in self._super_users or self._decide(
+                principal, host, operation, self._index.patterns_of(resource_type, name)
+            )
+            self._decisions[key] = decision
         return decision
 
-    def _decide(
-        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
-    ) -> bool:
+    def allowed(
+        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, names: Iterable[str]
+    ) -> set[str]:
+        """Return those of many names on which a principal may do an operation from a host.
+
+        There is one decision for all names with the same patterns, and none is kept. So a listing of all topics leaves
+        the decisions of `allows` as they are, however many topics there are.
+        """
         if principal in self._super_users:
-            return True
-        decision = self._index.decide(principal, host, operation, resource_type, name)
+            return set(names)
+        allowed, decisions = set(), dict[tuple[int, ...], bool]()
+        for name in names:
+            patterns = self._index.patterns_of(resource_type, name)
+            key = tuple(map(id, patterns))
+            decision = decisions.get(key)
+            if decision is None:
+                decision = decisions[key] = self._decide(principal, host, operation, patterns)
+            if decision:
+                allowed.add(name)
+        return allowed
+
+    def _decide(
+        self, principal: str, host: str, operation: Operation, patterns: Sequence[RulesByPrincipal]
+    ) -> bool:
+        decision = self._index.decide(principal, host, operation, patterns)
         return self._allows_without_rules if decision is None else decision
 
     def allows_on_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:

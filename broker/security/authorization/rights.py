@@ -6,7 +6,7 @@ is checked. The principal is that of the connection at the time of the question:
 Without an authorizer a request has no rights (None), and its client may do everything: `may`, `sees` and `check`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from broker.security.authorization.acl import CLUSTER_NAME, USER, Operation, ResourceType
@@ -93,6 +93,10 @@ class Rights:
     def sees(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Return True if the client may do an operation. If not, it was not asked for, and nothing is noted."""
         return self._authorizer.allows(self.principal, self._host, operation, resource_type, name)
+
+    def visible(self, operation: Operation, resource_type: ResourceType, names: Iterable[str]) -> set[str]:
+        """Return those of many names on which the client may do an operation, as `sees` decides it for one."""
+        return self._authorizer.allowed(self.principal, self._host, operation, resource_type, names)
 
     def may_on_cluster(self, *operations: Operation) -> bool:
         """Return True if the client may do one of these on the cluster. If not, note that the last one was denied."""

@@ -105,6 +105,15 @@ def test_names_that_a_client_invents_do_not_fill_the_memory():
     assert len(rules._decisions) <= DECISIONS_MAX
 
 
+def test_a_listing_of_more_names_than_are_kept_leaves_the_decisions_of_others():
+    rules = authorizer(rule(), rule("t", pattern_type=PREFIXED), rule("t7", permission=DENY))
+    assert rules.allows("User:bob", HOST, READ, TOPIC, "orders") is False
+    before = dict(rules._decisions)
+    names = [f"t{number}" for number in range(DECISIONS_MAX + 10)]
+    assert rules.allowed("User:ada", HOST, READ, TOPIC, [*names, "orders", "pay"]) == {*names, "orders"} - {"t7"}
+    assert rules._decisions == before
+
+
 def test_the_operations_on_a_resource_are_a_bit_each():
     assert authorizer(rule()).operations("User:ada", HOST, TOPIC, "orders") == 1 << READ | 1 << DESCRIBE
     everything = authorizer(super_users=["User:ada"])
@@ -167,7 +176,9 @@ def test_the_index_decides_as_a_walk_over_all_rules(rules, operation, resource_t
     index = Authorizer(acls=rules, allows_without_rules=default)
     for principal in ("User:ada", "User:cleo"):
         asked = principal, HOST, operation, resource_type, name
-        assert index.allows(*asked) == as_kafka_decides(rules, *asked, default)
+        decision = as_kafka_decides(rules, *asked, default)
+        assert index.allows(*asked) == decision
+        assert index.allowed(*asked[:-1], [name]) == ({name} if decision else set())
 
 
 def as_kafka_decides_on_any(rules, principal, host, operation):
