@@ -17,6 +17,7 @@ from broker.metadata.topic import Topic, check_name, topic_keys
 from broker.now import Now
 from broker.security.authorization import acl
 from broker.security.authorization.rights import check
+from broker.security.references import has_reference
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.kafka_messages import in_kafkas_words, invalid_value, not_hosted, unknown_topic
 from broker.services.topic_changes import plan_alteration
@@ -220,6 +221,7 @@ def _altered_broker(call: RequestContext, resource: Any, new_properties: NewProp
         check_broker(services, name)
     before = services.metadata.broker_properties.get(name, {})
     properties = new_properties(resource, before)
+    _refuse_references({key: value for key, value in properties.items() if before.get(key) != value})
     _check_dynamic(properties, all_brokers=not name)
     try:
         with_properties(services.config, properties)
@@ -230,6 +232,18 @@ def _altered_broker(call: RequestContext, resource: Any, new_properties: NewProp
     except InvalidSetting as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, in_kafkas_words(error)) from error
     return properties
+
+
+def _refuse_references(altered: Properties) -> None:
+    """Raise ApiError for a value that refers to a file or variable of the broker's machine.
+
+    Kafka resolves such a reference if the alteration, or one before it, has `config.providers` too. Then a client that
+    may alter settings reads files of the broker, because DescribeConfigs shows the value.
+    """
+    for name, value in altered.items():
+        if has_reference(value):
+            reason = "a value that is altered at run time is not resolved; refer to it in the broker's own settings"
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} refers to a file, directory or variable: {reason}")
 
 
 def _check_dynamic(properties: Properties, all_brokers: bool) -> None:

@@ -13,6 +13,7 @@ from tests.broker.handlers.test_configs import (
     DYNAMIC_DEFAULT,
     SET,
     alter,
+    alter_all,
     entry,
     values,
 )
@@ -55,6 +56,21 @@ def test_what_is_dynamic_in_kafka_and_unused_here_is_kept_and_told(broker, clien
         assert values(client, BROKER, "", name) == (value, [(name, value, source)])
     assert alter(client, BROKER, who, (DELETE, name, None)) == (0, None)
     assert entry(client, BROKER, "1", name).value == default if default is not None else True
+
+
+@pytest.mark.parametrize("reference", ["${file:/etc/passwd:root}", "${dir:/run/secrets:key}", "${env:HOME}"])
+@pytest.mark.parametrize("node", ["", "1"])
+def test_a_client_reads_no_file_or_variable_of_the_broker_by_a_setting(broker, client, node, reference):
+    """Kafka 4.3.1 resolves it where the alteration has `config.providers` too, and DescribeConfigs shows the text."""
+    reason = "log.cleanup.policy refers to a file, directory or variable: a value that is altered at run time is not"
+    for operation in (SET, APPEND):
+        code, message = alter(client, BROKER, node, (operation, "log.cleanup.policy", f"compact,{reference}"))
+        assert code == ErrorCode.INVALID_REQUEST and message.startswith(reason)
+    code, message = alter_all(client, BROKER, node, log_cleanup_policy=reference)
+    assert code == ErrorCode.INVALID_REQUEST and message.startswith(reason)
+    provider = {"config.providers": "file", "log.retention.ms": reference}
+    code, _ = alter(client, BROKER, node, *((SET, name, value) for name, value in provider.items()))
+    assert code and entry(client, BROKER, "1", "log.retention.ms").value is None
 
 
 def test_a_secret_of_a_listener_is_kept_and_not_told(broker, client):
