@@ -49,7 +49,7 @@ def draft_of(topic: str, fields: Fields) -> Draft:
 
 
 def _part(fields: Fields, name: str, bytes_max: int) -> str:
-    text = fields.exact(name)
+    text = fields.exact(name, "; `flakelog produce` sends any bytes")
     size = len(text.encode())
     if size > bytes_max:
         wanted = f"{bytes_max:,} bytes, a line break as two; `flakelog produce` sends longer ones"

@@ -32,14 +32,14 @@ class Fields:
             raise BadField(f"{name} is longer than {FIELD_CHARACTERS_MAX:,} characters")
         return value
 
-    def exact(self, name: str) -> str:
+    def exact(self, name: str, instead: str = "") -> str:
         """Return a field's first value, every byte of it. Raise BadField if it is no UTF-8, or has a NUL.
 
-        The pages of HTML, which bring a field back, cannot have a NUL.
+        The pages of HTML, which bring a field back, cannot have a NUL. `instead` tells, in the error, what takes both.
         """
         value = self.text(name)
         if name in self._odd or "\0" in value:
-            raise BadField(f"{name} is no UTF-8 text without NULs; `flakelog produce` sends any bytes")
+            raise BadField(f"{name} is no UTF-8 text without NULs{instead}")
         return value
 
     def number(self, name: str, default: int = 0) -> int:

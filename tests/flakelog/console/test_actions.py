@@ -323,7 +323,7 @@ def test_the_key_selects_the_partition(world):
         ({"key": "x" * (KEY_BYTES_MAX + 1)}, "key has 1,025 bytes; a form sends at most 1,024 bytes"),
         ({"value": "\u20ac" * 6_000}, "value has 18,000 bytes; a form sends at most 16,384 bytes"),
         ({"headers": "x" * (HEADERS_BYTES_MAX + 1)}, "headers has 4,097 bytes"),
-        ({"value": "a\0b"}, "value is no UTF-8 text without NULs"),
+        ({"value": "a\0b"}, "value is no UTF-8 text without NULs; `flakelog produce` sends any bytes"),
     ],
 )
 @pytest.mark.parametrize("step", [{}, {"confirmed": "yes"}])

@@ -83,6 +83,7 @@ def test_a_plan_says_that_a_password_is_replaced(world):
     "more, wrong",
     [
         ({"user": ""}, "name the user"),
+        ({"user": "a\0da"}, "user is no UTF-8 text without NULs\\Z"),
         ({"user": " ada"}, "begins or ends with a space; `flakelog user set` takes such names"),
         ({"mechanism": "PLAIN"}, "'PLAIN' is no mechanism of SCRAM; give SCRAM-SHA-256 or SCRAM-SHA-512"),
         ({"iterations": "10"}, "Too few iterations; 4096 to 16384 are taken"),
