@@ -347,7 +347,7 @@ class Engine:
         if self._slices:
             self._slices.run(executed > 0)
         if self._followed is not None:
-            self._followed.go_on(now)
+            self._followed.resume(now)
         self._budget.end_turn()
 
     def _round(self, queue: list[Connection]) -> list[Connection]:

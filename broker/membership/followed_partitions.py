@@ -9,6 +9,8 @@ requests. An order of a new leader epoch drops the decision for its partition, b
 in the epoch of the request (rule E5).
 """
 
+from traceback import format_exc
+
 from broker.log.copied_appender import CopyRefused, IdsBelowFloor, append_copied
 from broker.log.partition_log import PartitionLog
 from broker.membership.calls import FetchCall
@@ -134,7 +136,12 @@ class FollowedPartitions:
             fetcher, decision = self._decisions.pop(key)
             if isinstance(decision, Copy):
                 size += len(decision.records)
-                cut = self._copy(key, fetcher, decision, now)
+                try:
+                    cut = self._copy(key, fetcher, decision, now)
+                except Exception as fault:  # of the broker's own: this partition alone has it
+                    self._ports.report(f"a fault of the broker's own, copying {decision.log.name}:\n{format_exc()}")
+                    self._refused(fetcher, decision.log, f"a fault of the broker's own: {fault!r}", now)
+                    continue
             else:
                 cut = decision
             if cut is not None:
@@ -154,8 +161,7 @@ class FollowedPartitions:
         except IdsBelowFloor as refused:
             return Truncate(log, log.log_end_offset, is_anew=True, last_id=refused.last_id)
         except CopyRefused as refused:
-            if not fetcher.failed_check(log, str(refused), now):
-                self._ports.report(f"{log.name} is followed no more until it has another leader: {refused}")
+            self._refused(fetcher, log, str(refused), now)
             return None
         except ApiError as error:
             if log.offline is not None:
@@ -172,6 +178,11 @@ class FollowedPartitions:
         else:
             fetcher.go_on(log, now)
         return None
+
+    def _refused(self, fetcher: ReplicaFetcher, log: PartitionLog, reason: str, now: Now) -> None:
+        """Ask again for records that are not taken, or stop."""
+        if not fetcher.failed_check(log, reason, now):
+            self._ports.report(f"{log.name} is followed no more until it has another leader: {reason}")
 
     def _follow_offsets(self, log: PartitionLog, copy: Copy, now: Now) -> None:
         """Take over the leader's high watermark (rule R4) and the start of its log, as far as this log goes."""
@@ -241,7 +252,7 @@ class FollowedPartitions:
         """True if a part of a large answer is left for another turn."""
         return bool(self._decisions)
 
-    def go_on(self, now: Now) -> None:
+    def resume(self, now: Now) -> None:
         """Carry out the next slice of a large answer."""
         if self._decisions:
             self._carry_out(now)

@@ -300,27 +300,29 @@ class BrokerServer:
 
     def _flush(self, now: Now) -> None:
         """Execute a turn, send, close, sync and set the timer; `now` is one moment for all."""
-        self._engine.execute(now)
-        self.receive_buffer.clear()
-        if self._cluster is not None:
-            self._ask_others(*self._cluster, now)
-        self._send(now)
-        for conn in self._engine.take_closes():
-            self._close(conn)
-        if not self._stopping:
-            for sync in self._engine.take_syncs(not self._polls):
-                self._sync(sync)
-        if self._ended:
-            self._close_ended()
-        if stalled := self._engine.take_stalled():
-            transports = self._transports
-            self._paused.update(transports[conn] for conn in stalled if conn in transports)
-        if self._paused:
-            paused = [transport for transport in self._paused if transport.pause_unless_readable()]
-            self._paused = {transport for transport in paused if not transport.conn.is_dormant}
-        if self._engine.has_work and not self._stopping:
-            self._continue()
-        self._arm(now)
+        try:
+            self._engine.execute(now)
+            self.receive_buffer.clear()
+            if self._cluster is not None:
+                self._ask_others(*self._cluster, now)
+            self._send(now)
+            for conn in self._engine.take_closes():
+                self._close(conn)
+            if not self._stopping:
+                for sync in self._engine.take_syncs(not self._polls):
+                    self._sync(sync)
+            if self._ended:
+                self._close_ended()
+            if stalled := self._engine.take_stalled():
+                transports = self._transports
+                self._paused.update(transports[conn] for conn in stalled if conn in transports)
+            if self._paused:
+                paused = [transport for transport in self._paused if transport.pause_unless_readable()]
+                self._paused = {transport for transport in paused if not transport.conn.is_dormant}
+            if self._engine.has_work and not self._stopping:
+                self._continue()
+        finally:  # a fault leaves the deadlines
+            self._arm(now)
 
     def turn(self) -> None:
         """Have a turn, because the engine was given work from elsewhere."""

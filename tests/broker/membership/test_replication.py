@@ -1,6 +1,7 @@
 """Partitions with several copies, in a cluster of real engines: what a leader has, its followers have."""
 
 from broker.log.log_reader import ids_of
+from broker.membership import followed_partitions
 from broker.membership.followed_partitions import SLICE_BYTES
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import DELETE_RECORDS, PRODUCE, produce_request
@@ -36,6 +37,26 @@ def test_a_large_answer_of_the_leader_is_copied_in_slices_without_a_wait_for_the
     assert sum(cluster.ends("flights", partition)[2] for partition in partitions) == 2 and engine.has_work
     engine.execute(cluster.now)
     assert sum(cluster.ends("flights", partition)[2] for partition in partitions) == 3 and not engine.has_work
+
+
+def test_a_fault_at_a_copy_stops_that_partition_by_name_and_no_other(monkeypatch):
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.create("orders")
+    follower = cluster.nodes[2].broker.services
+    broken, append = cluster.log(2, "flights"), followed_partitions.append_copied
+
+    def fail(log, *arguments):
+        if log is broken:
+            raise RuntimeError("a bug")
+        return append(log, *arguments)
+
+    monkeypatch.setattr(followed_partitions, "append_copied", fail)
+    cluster.produce("flights", b"a", acks=1)
+    cluster.produce("orders", b"b", acks=1)
+    cluster.later(3_000)
+    assert cluster.ends("flights") == {1: 1, 2: 0, 3: 1} and cluster.ends("orders") == {1: 1, 2: 1, 3: 1}
+    assert follower.replication.followed.failed == {"flights-0": "a fault of the broker's own: RuntimeError('a bug')"}
 
 
 def test_after_the_leaders_death_another_leads_and_nothing_is_lost():
