@@ -46,6 +46,17 @@ class Document(NamedTuple):
     """The id that the broker of this directory has in its cluster; None for a server alone."""
     acls: frozenset[AclBinding] = frozenset()
 
+    @property
+    def owner_id(self) -> int | None:
+        """The id of the broker whose partitions lie in the directory; None if no broker has any.
+
+        A server alone is the only broker of its partitions.
+        """
+        if self.broker_id is not None:
+            return self.broker_id
+        states = (state for topic in self.topics.values() for state in topic.partitions)
+        return next((broker_id for state in states for broker_id in state.replicas), None)
+
     def changed(self, changes: Iterable[Change], commits: int) -> "Document":
         """Return the document with these changes, as commit number `commits`."""
         topics, deleting = dict(self.topics), list(self.deleting)

@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from broker.log.storage.os_storage import OsStorage
+from broker.metadata.image import RegisteredBroker
 from flakelog.commands.check import check
 from tests.broker.engine_client import EngineBroker
 
@@ -11,13 +12,27 @@ from tests.broker.engine_client import EngineBroker
 @pytest.fixture
 def data(tmp_path):
     """The data directory of a server that has stopped: a topic with three messages."""
-    broker = EngineBroker(OsStorage(str(tmp_path)))
+    written_by(1, tmp_path)
+    return tmp_path
+
+
+def written_by(broker_id, directory, is_alone=True):
+    """Write three messages of a topic, and stop, as the broker `broker_id`, alone or in a cluster."""
+    directory.mkdir(parents=True, exist_ok=True)
+    broker = EngineBroker(OsStorage(str(directory)), own=RegisteredBroker(broker_id, {"": ("localhost", 9092)}))
     broker.create("flights")
     client = broker.connect()
     for value in b"one", b"two", b"three":
         client.produce("flights", value)
+    if not is_alone:
+        broker.services.local.join("cluster", "zookeeper zk1:2181")
     broker.services.logs.close()
-    return tmp_path
+
+
+def flip_a_bit(log):
+    bytes_there = bytearray(log.read_bytes())
+    bytes_there[100] ^= 1
+    log.write_bytes(bytes_there)
 
 
 def checked(directory):
@@ -33,14 +48,30 @@ def test_a_sound_directory_has_no_damages(data):
 
 
 def test_a_flipped_bit_is_named_with_its_file(data):
-    log = next(data.glob("flights-0/*.log"))
-    bytes_there = bytearray(log.read_bytes())
-    bytes_there[100] ^= 1
-    log.write_bytes(bytes_there)
+    flip_a_bit(next(data.glob("flights-0/*.log")))
     code, said = checked(data)
     assert code == 1
     assert "flights-0" in said
     assert "1 damage" in said
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_the_logs_of_a_broker_with_another_id_are_checked_and_not_called_strays(tmp_path, is_alone):
+    written_by(2, tmp_path, is_alone=is_alone)
+    code, said = checked(tmp_path)
+    assert code == 0 and "1 partition, 1 segment" in said and "no topic" not in said
+    flip_a_bit(next(tmp_path.glob("flights-0/*.log")))
+    code, said = checked(tmp_path)
+    assert code == 1 and "1 damage" in said
+
+
+def test_the_directories_of_all_processes_are_checked_with_that_of_the_first(data):
+    written_by(2, data / "nodes" / "2", is_alone=False)
+    code, said = checked(data)
+    assert code == 0 and "2 partitions, 2 segments" in said
+    flip_a_bit(next(data.glob("nodes/2/flights-0/*.log")))
+    code, said = checked(data)
+    assert code == 1 and f"{data / 'nodes' / '2'}: flights-0" in said and "1 damage" in said
 
 
 def test_a_directory_in_use_is_refused_and_its_holder_named(data):
