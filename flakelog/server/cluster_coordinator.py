@@ -83,16 +83,16 @@ def processes_endpoint(broker_id: int) -> Endpoint:
     return Endpoint(PROCESSES, "PLAINTEXT", socket_name(broker_id), 0)
 
 
-def check_broker_id(data_dir: Path, joined_id: int | None, broker_id: int) -> None:
-    """Raise StartError if a data directory is that of another broker of its cluster.
+def check_broker_id(data_dir: Path, owner_id: int | None, broker_id: int) -> None:
+    """Raise StartError if a data directory is that of another broker.
 
     A broker that started with it would serve partitions from its own empty logs, or leave the logs here unserved.
-    `joined_id` is the id of the directory's broker, None for a server alone.
+    `owner_id` is the id of the directory's broker, None while it has no partitions.
     """
-    if joined_id not in (None, broker_id):
+    if owner_id not in (None, broker_id):
         raise StartError(
-            f"{data_dir} has the partitions of broker {joined_id}, and node.id is {broker_id}: start it with "
-            f"node.id={joined_id}"
+            f"{data_dir} has the partitions of broker {owner_id}, and node.id is {broker_id}: start it with "
+            f"node.id={owner_id}"
         )
 
 

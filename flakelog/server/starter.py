@@ -202,7 +202,7 @@ class Starter:
     def _join(self, bound: BoundBroker) -> Any:
         """Begin to take part in a cluster if it has a coordinator; fire with the ClusterPart or None."""
         check_belongs(self._data_dir, bound.local.coordinator, self._cluster_coordinator)
-        check_broker_id(self._data_dir, bound.local.joined_id, bound.config.node_id)
+        check_broker_id(self._data_dir, bound.local.document().owner_id, bound.config.node_id)
         if self._cluster_coordinator is None:
             return None
         if self._topics:

@@ -35,6 +35,15 @@ def test_a_second_server_on_a_directory_is_refused_and_the_first_serves_on(data_
         assert_serves(first.address)
 
 
+def test_another_id_is_refused_because_the_partitions_are_those_of_the_first(data_dir):
+    server = ServerProcess(data_dir, {"node.id": "5"})
+    with pytest.raises(DidNotStart, match="has the partitions of broker 1, and node.id is 5: start it with node.id=1"):
+        server.start()
+    assert "Move them away" not in server.log
+    with ServerProcess(data_dir) as again:
+        assert_serves(again.address)
+
+
 @pytest.mark.parametrize(
     "setting, scheme", [("listeners", "PLAINTEXT://"), ("flakelog.ids.listener", ""), ("flakelog.http.listener", "")]
 )
