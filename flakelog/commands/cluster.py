@@ -147,7 +147,7 @@ def _list_partitions(partitions: "Sequence[PlacedPartition]", as_json: bool) -> 
         heads = [name.upper().replace("_", " ") for name in rows[0]]
         print_table(heads, [[_cell(value) for value in row.values()] for row in rows])
     else:
-        click.echo("there is no such partition", err=True)
+        click.echo("none of the partitions is in that state", err=True)
 
 
 def _partition_row(partition: "PlacedPartition") -> dict[str, Any]:

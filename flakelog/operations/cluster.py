@@ -1,11 +1,13 @@
 """The cluster: its brokers and their disks, and why a server acknowledges no messages."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from broker.client.api_versions import DESCRIBE_LOG_DIRS, METADATA
 from broker.client.blocking import Client
 from broker.client.core import Address, Partition
-from broker.client.errors import ClientError, Unreachable
+from broker.client.errors import BrokerError, ClientError, Unreachable
 from broker.client.security.client_security import ClientSecurity
 
 
@@ -45,7 +47,10 @@ def describe_cluster(client: Client) -> Cluster:
 
 
 def log_dirs(client: Client) -> list[LogDir]:
-    """Return the data directories of all brokers (DescribeLogDirs, KIP-113)."""
+    """Return the data directories of all brokers (DescribeLogDirs, KIP-113).
+
+    Raise BrokerError if a broker refuses: it shows them to a user with `describe` on the cluster.
+    """
     nodes = client.run(client.core.nodes())
     return [directory for node, address in nodes.items() for directory in _log_dirs_of(client, node, address)]
 
@@ -53,6 +58,8 @@ def log_dirs(client: Client) -> list[LogDir]:
 def _log_dirs_of(client: Client, node: int, address: Address) -> list[LogDir]:
     directories = []
     answer = client.run(client.core.ask(address, DESCRIBE_LOG_DIRS, {"topics": None}))
+    if answer.error_code:
+        raise BrokerError(int(answer.error_code), f"disks of broker {node}")
     for directory in answer.results:
         logs = {
             (str(topic.name), int(log.partition_index)): log for topic in directory.topics for log in topic.partitions
@@ -77,12 +84,19 @@ def lags_by_broker(client: Client) -> dict[int, dict[Partition, int]]:
 
 
 def partition_sizes(client: Client) -> dict[Partition, int]:
-    """Return the bytes of each partition's log: those of its largest replica, as far as brokers tell."""
+    """Return the bytes of each partition's log: those of its largest replica, as far as brokers show them."""
     sizes: dict[Partition, int] = {}
-    for directory in log_dirs(client):
+    for directory in _shown_log_dirs(client):
         for partition, size in directory.sizes.items():
             sizes[partition] = max(sizes.get(partition, 0), size)
     return sizes
+
+
+def _shown_log_dirs(client: Client) -> Iterator[LogDir]:
+    """Yield the data directories of the brokers that show them to this user."""
+    for node, address in client.run(client.core.nodes()).items():
+        with suppress(BrokerError):
+            yield from _log_dirs_of(client, node, address)
 
 
 def _size(number: int) -> int | None:
@@ -107,11 +121,11 @@ def why_not_acknowledged(servers: str, security: ClientSecurity | None = None) -
 
 
 def full_disk(client: Client) -> str:
-    """Return which disk of a server is full, "" if none is."""
+    """Return which disk of a server is full, "" if none is, as far as brokers show them."""
     from broker.settings.config import BrokerConfig
 
     full = BrokerConfig().disk_full_bytes
-    for disk in log_dirs(client):
+    for disk in _shown_log_dirs(client):
         if disk.error or (disk.usable_bytes is not None and disk.usable_bytes < full):
             return f"the disk of the server is full: {disk.path}"
     return ""

@@ -291,7 +291,8 @@ def _text(properties: Mapping[str, str], name: str) -> str:
 
 def _refuse_unused(settings: SecuritySettings, properties: Mapping[str, str]) -> None:
     """Raise InvalidSetting for a setting that the protocol does not use, because its user expects protection."""
-    for prefix, is_used, protocol in (("ssl.", settings.is_tls, SSL), ("sasl.", settings.asks_login, SASL_SSL)):
+    with_tls = SASL_SSL if settings.asks_login else SSL
+    for prefix, is_used, protocol in (("ssl.", settings.is_tls, with_tls), ("sasl.", settings.asks_login, SASL_SSL)):
         unused = sorted(name for name in properties if name.startswith(prefix))
         if unused and not is_used:
             wanted = f"is not used by {PROTOCOL}={settings.protocol}; set {PROTOCOL}={protocol}"

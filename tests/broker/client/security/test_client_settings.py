@@ -76,6 +76,10 @@ def test_id_and_secret_for_an_identity_provider_are_in_settings_or_in_jaas_text_
         (TLS | {"ssl.truststore.location": "/not/there"}, "ssl.truststore.location=/not/there: cannot be read"),
         (TLS | {"sasl.username": "ada"}, "sasl.username=(hidden): is not used by security.protocol=SSL"),
         ({"ssl.truststore.location": "x"}, "is not used by security.protocol=PLAINTEXT; set security.protocol=SSL"),
+        (
+            LOGIN | {"sasl.username": "a", "sasl.password": "b", "ssl.truststore.location": "x"},
+            "is not used by security.protocol=SASL_PLAINTEXT; set security.protocol=SASL_SSL",
+        ),
         (TLS | {"ssl.key.password": 5}, "ssl.key.password=(hidden): must be text"),
         (OAUTH, 'give one of sasl.oauthbearer.token.endpoint.url, token="..." in sasl.jaas.config, and in Python a'),
         (OAUTH | {"sasl.oauthbearer.token.endpoint.url": "ftp://a"}, "must be https://..., http://... or file:///..."),
