@@ -97,6 +97,10 @@ class ListenerTls:
         """When the certificates that new connections see expire, in Unix ms."""
         return self._material.expires_ms
 
+    def why_not_valid(self, now_ms: int) -> str | None:
+        """Return which certificate clients will refuse at `now_ms` (Unix), and why; None if none."""
+        return self._material.why_not_valid(now_ms)
+
     def wrap(self, sock: Any) -> TlsSocket:
         """Return an accepted socket that speaks TLS; its handshake has to follow."""
         wrapped = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)

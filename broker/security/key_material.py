@@ -42,6 +42,17 @@ class KeyMaterial(NamedTuple):
         """When the first certificate of the chain expires, in Unix ms."""
         return min(int(certificate.not_valid_after_utc.timestamp() * 1000) for certificate in self.chain)
 
+    def why_not_valid(self, now_ms: int) -> str | None:
+        """Return which certificate of the chain has expired or is not valid yet at `now_ms` (Unix), None if none is."""
+        for certificate in self.chain:
+            subject = distinguished_name(certificate.subject)
+            begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+            if now_ms > ends.timestamp() * 1000:
+                return f"the certificate {subject} expired on {ends:%Y-%m-%d}: put a new one into the same file"
+            if now_ms < begins.timestamp() * 1000:
+                return f"the certificate {subject} is not valid before {begins:%Y-%m-%d %H:%M} UTC: look at the clock"
+        return None
+
     def key_pem(self) -> bytes:
         """Return the key as PEM without a password, for memory only."""
         encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8

@@ -1,5 +1,6 @@
 """The TLS of a server process: of the broker's listeners, of the HTTP port and of the id service."""
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from broker.client.security.settings import TLS_SETTINGS as CLIENT_TLS
@@ -57,4 +58,6 @@ def read_tls(name: str, settings: Settings, report: Report) -> "ListenerTls":
         made = ListenerTls(name, config, report, HINTS.get(name, KAFKA_HINT))
     for file in exposed_files(config):
         report(f"other users of this machine can read {file}, which has the private key of {name}: chmod 600 it")
+    if (why := made.why_not_valid(int(time.time() * 1000))) is not None:
+        report(f"clients will refuse {name}: {why}")
     return made

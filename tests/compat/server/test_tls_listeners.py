@@ -291,6 +291,20 @@ def test_a_key_that_others_can_read_is_named_at_the_start(tmp_path):
         server.wait_for_log(f"other users of this machine can read {own.broker}, which has the private key of SSL")
 
 
+@pytest.mark.parametrize(
+    "days, flaw",
+    [
+        ({"begins_days": -9, "ends_days": -2}, "the certificate CN=broker expired on "),
+        ({"begins_days": 2}, "the certificate CN=broker is not valid before "),
+    ],
+)
+def test_a_certificate_that_clients_will_refuse_is_named_at_the_start(tmp_path, days, flaw):
+    own = TlsFiles(tmp_path / "tls")
+    own.authority.issue("broker", **days).write_pem(own.broker)
+    with ServerProcess(tmp_path / "data", own.settings()) as server:
+        server.wait_for_log(f"clients will refuse SSL: {flaw}")
+
+
 def test_an_inline_key_is_shown_nowhere(files, tmp_path):
     issued = files.authority.issue("inline")
     settings = {
