@@ -62,7 +62,7 @@ class CheckedDirectories:
 
     @property
     def notes(self) -> list[str]:
-        """What a start would say, without the partitions that `damages` names."""
+        """The lines that a start would log, except those of partitions that `damages` names."""
         return [
             self._placed(opened, line)
             for opened in self._opened

@@ -58,20 +58,20 @@ def test_a_flipped_bit_is_named_with_its_file(data):
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_the_logs_of_a_broker_with_another_id_are_checked_and_not_called_strays(tmp_path, is_alone):
     written_by(2, tmp_path, is_alone=is_alone)
-    code, said = checked(tmp_path)
-    assert code == 0 and "1 partition, 1 segment" in said and "no topic" not in said
+    code, output = checked(tmp_path)
+    assert code == 0 and "1 partition, 1 segment" in output and "no topic" not in output
     flip_a_bit(next(tmp_path.glob("flights-0/*.log")))
-    code, said = checked(tmp_path)
-    assert code == 1 and "1 damage" in said
+    code, output = checked(tmp_path)
+    assert code == 1 and "1 damage" in output
 
 
 def test_the_directories_of_all_processes_are_checked_with_that_of_the_first(data):
     written_by(2, data / "nodes" / "2", is_alone=False)
-    code, said = checked(data)
-    assert code == 0 and "2 partitions, 2 segments" in said
+    code, output = checked(data)
+    assert code == 0 and "2 partitions, 2 segments" in output
     flip_a_bit(next(data.glob("nodes/2/flights-0/*.log")))
-    code, said = checked(data)
-    assert code == 1 and f"{data / 'nodes' / '2'}: flights-0" in said and "1 damage" in said
+    code, output = checked(data)
+    assert code == 1 and f"{data / 'nodes' / '2'}: flights-0" in output and "1 damage" in output
 
 
 def test_a_directory_in_use_is_refused_and_its_holder_named(data):
