@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -216,8 +217,19 @@ def is_core(path):
     return name not in SHELLS and (name.startswith(CONSOLE) or not name.startswith(COMPOSITION))
 
 
+@cache
 def tree_of(path):
+    """Parse a file once for all rules, because parsing takes most of their time."""
     return ast.parse(path.read_text(), filename=str(path))
+
+
+@cache
+def nodes_of(path):
+    return tuple(ast.walk(tree_of(path)))
+
+
+def lines_of(node):
+    return node.end_lineno - node.lineno + 1
 
 
 def imports_of(path, modules):
@@ -228,10 +240,8 @@ def imports_of(path, modules):
     count as one of `package.__init__`, although Python runs that first: otherwise each re-export would make a circle.
     """
     found = {}
-    tree = tree_of(path)
-    nodes = list(ast.walk(tree))
-    calls = (ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call))
-    is_dynamic = any(call.split(".")[-1] == "import_module" for call in calls)
+    nodes = nodes_of(path)
+    is_dynamic = any(isinstance(node, ast.Call) and called_by(node) == "import_module" for node in nodes)
     for node in nodes:
         names = []
         if isinstance(node, ast.Import):
@@ -278,45 +288,48 @@ TESTS = sources("tests")
 EVERYTHING = sources(*PACKAGES, "benchmarks", "docs", "examples", "tests")
 
 
-def ids(paths):
-    return [name_of(p) for p in paths]
+def expect_none(breaches):
+    """Fail with a line for each breach of a rule, so that one run shows them all."""
+    breaches = list(breaches)
+    assert not breaches, "\n".join(breaches)
 
 
-@pytest.mark.parametrize("path", ALL, ids=ids(ALL))
-def test_a_function_fits_on_a_screen(path):
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            length = node.end_lineno - node.lineno + 1
-            assert length <= FUNCTION_LINES_MAX, (
-                f"{name_of(path)}:{node.lineno} {node.name} has {length} lines; split it by what it does"
-            )
+def test_a_function_fits_on_a_screen():
+    expect_none(
+        f"{name_of(path)}:{node.lineno} {node.name} has {lines_of(node)} lines; split it by what it does"
+        for path in ALL
+        for node in nodes_of(path)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and lines_of(node) > FUNCTION_LINES_MAX
+    )
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=ids(EVERYTHING))
-def test_a_class_has_one_job(path):
+def test_a_class_has_one_job():
     """A class of settings is a table, so it may have any length."""
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.ClassDef) and node.name not in {config.__name__ for config in CONFIGS}:
-            length = node.end_lineno - node.lineno + 1
-            assert length <= CLASS_LINES_MAX or (name_of(path), node.name) in LONG_CLASSES, (
-                f"{name_of(path)}:{node.lineno} {node.name} has {length} lines; at most {CLASS_LINES_MAX} are right: "
-                f"move one of its jobs into another class, or name it in LONG_CLASSES with the reason"
-            )
+    tables = {config.__name__ for config in CONFIGS}
+    expect_none(
+        f"{name_of(path)}:{node.lineno} {node.name} has {lines_of(node)} lines; at most {CLASS_LINES_MAX} are right: "
+        f"move one of its jobs into another class, or name it in LONG_CLASSES with the reason"
+        for path in EVERYTHING
+        for node in nodes_of(path)
+        if isinstance(node, ast.ClassDef) and node.name not in tables and lines_of(node) > CLASS_LINES_MAX
+        if (name_of(path), node.name) not in LONG_CLASSES
+    )
 
 
 @pytest.mark.parametrize("path, name", LONG_CLASSES)
 def test_each_long_class_is_still_long(path, name):
     (node,) = (node for node in tree_of(ROOT / path).body if isinstance(node, ast.ClassDef) and node.name == name)
-    assert node.end_lineno - node.lineno + 1 > CLASS_LINES_MAX, f"take {name} off LONG_CLASSES"
+    assert lines_of(node) > CLASS_LINES_MAX, f"take {name} off LONG_CLASSES"
     assert len(LONG_CLASSES) <= LONG_CLASSES_MAX
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=ids(EVERYTHING))
-def test_a_file_has_one_subject(path):
-    length = len(path.read_text().splitlines())
-    assert length <= FILE_LINES_MAX or name_of(path) in TABLES, (
-        f"{name_of(path)} has {length} lines; at most {FILE_LINES_MAX} are right: split it by its subjects, "
+def test_a_file_has_one_subject():
+    lengths = {name_of(path): len(path.read_text().splitlines()) for path in EVERYTHING}
+    expect_none(
+        f"{name} has {length} lines; at most {FILE_LINES_MAX} are right: split it by its subjects, "
         f"or name it in TABLES of tests/test_tidy.py if it is a table"
+        for name, length in lengths.items()
+        if length > FILE_LINES_MAX and name not in TABLES
     )
 
 
@@ -327,22 +340,28 @@ def test_each_exception_is_needed(name):
     assert length > FILE_LINES_MAX, f"{name} has {length} lines, which every file may have: take it off TABLES"
 
 
-@pytest.mark.parametrize("path", CORES, ids=ids(CORES))
-def test_a_core_does_not_touch_the_world(path):
-    """DESIGN's first rule: no clock, no file, no socket, no thread, no chance in a core."""
-    for node in ast.walk(tree_of(path)):
+def touches_of(path):
+    """Yield (line, what the file does there to touch the world, what would be right)."""
+    for node in nodes_of(path):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names = [node.module or ""]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "print"):
-            pytest.fail(f"{name_of(path)}:{node.lineno} calls {node.func.id}(): take a port, or make it a SHELL")
+            yield node.lineno, f"calls {node.func.id}()", "take a port"
         for name in names:
-            assert name.split(".")[0] not in WORLD, (
-                f"{name_of(path)}:{node.lineno} imports {name}: hand it in, or make the module a SHELL "
-                f"and name it in tests/test_tidy.py"
-            )
+            if name.split(".")[0] in WORLD:
+                yield node.lineno, f"imports {name}", "hand it in"
+
+
+def test_a_core_does_not_touch_the_world():
+    """DESIGN's first rule: no clock, no file, no socket, no thread, no chance in a core."""
+    expect_none(
+        f"{name_of(path)}:{line} {touch}: {right}, or make the module a SHELL and name it in tests/test_tidy.py"
+        for path in CORES
+        for line, touch, right in touches_of(path)
+    )
 
 
 def test_no_imports_form_a_circle():
@@ -385,45 +404,59 @@ def test_a_shell_says_so_in_its_first_line(name):
     assert first.startswith("SHELL"), f'{name}: the module docstring begins "SHELL (what it touches): ..."'
 
 
-@pytest.mark.parametrize("path", ALL, ids=ids(ALL))
-def test_every_module_says_what_it_is_for(path):
-    assert ast.get_docstring(tree_of(path)), f"{name_of(path)} has no module docstring"
+def test_every_module_says_what_it_is_for():
+    expect_none(f"{name_of(path)} has no module docstring" for path in ALL if not ast.get_docstring(tree_of(path)))
 
 
-@pytest.mark.parametrize("path", ALL, ids=ids(ALL))
-def test_nothing_is_left_for_later(path):
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        assert not re.search(r"\b(FIXME|TODO|XXX|HACK)\b", line), f"{name_of(path)}:{number}: {line.strip()}"
+def test_nothing_is_left_for_later():
+    expect_none(
+        f"{name_of(path)}:{number}: {line.strip()}"
+        for path in ALL
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"\b(FIXME|TODO|XXX|HACK)\b", line)
+    )
 
 
-@pytest.mark.parametrize("path", ALL, ids=ids(ALL))
-def test_queues_between_threads_are_bounded(path):
+def called_by(node):
+    """Return the last part of the name of a call's function, or "" if it has none."""
+    return getattr(node.func, "id", getattr(node.func, "attr", ""))
+
+
+def test_queues_between_threads_are_bounded():
     """Rule 4: a limit on everything."""
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func).split(".")[-1]
-            if called in ("Queue", "LifoQueue", "PriorityQueue", "SimpleQueue", "DeferredQueue"):
-                bounded = called != "SimpleQueue" and (node.args or node.keywords)
-                assert bounded, f"{name_of(path)}:{node.lineno} makes an unbounded {called}"
+    queues = ("Queue", "LifoQueue", "PriorityQueue", "SimpleQueue", "DeferredQueue")
+    expect_none(
+        f"{name_of(path)}:{node.lineno} makes an unbounded {called_by(node)}"
+        for path in ALL
+        for node in nodes_of(path)
+        if isinstance(node, ast.Call) and called_by(node) in queues
+        if called_by(node) == "SimpleQueue" or not (node.args or node.keywords)
+    )
 
 
-@pytest.mark.parametrize("path", ALL, ids=ids(ALL))
-def test_each_exception_is_raised_once(path):
+def test_each_exception_is_raised_once():
     """One that is kept in a constant keeps the frames of each time that it is raised."""
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name):
-            assert not node.exc.id.isupper(), f"{name_of(path)}:{node.lineno} raises {node.exc.id}: make it there"
+    expect_none(
+        f"{name_of(path)}:{node.lineno} raises {node.exc.id}: make it there"
+        for path in ALL
+        for node in nodes_of(path)
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name) and node.exc.id.isupper()
+    )
 
 
-@pytest.mark.parametrize("path", TESTS, ids=ids(TESTS))
-def test_tests_neither_sleep_nor_mock(path):
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            text = ast.unparse(node)
-            assert "mock" not in text, f"{name_of(path)}:{node.lineno} {text}: use the in-memory port"
-        if isinstance(node, ast.Call):
-            text = ast.unparse(node.func)
-            assert text not in ("time.sleep", "sleep"), f"{name_of(path)}:{node.lineno}: wait for the thing itself"
+def waits_and_mocks(path):
+    """Yield (line, text, what would be right) of each sleep and each import of a mock."""
+    for node in nodes_of(path):
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and "mock" in ast.unparse(node):
+            yield node.lineno, ast.unparse(node), "use the in-memory port"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep"):
+            yield node.lineno, ast.unparse(node.func), "wait for the thing itself"
+
+
+def test_tests_neither_sleep_nor_mock():
+    expect_none(
+        f"{name_of(path)}:{line} {text}: {right}" for path in TESTS for line, text, right in waits_and_mocks(path)
+    )
 
 
 @pytest.mark.parametrize("api", [*APIS.values(), *INTER_BROKER.values()], ids=lambda api: f"{api.name}-{api.oldest}")
