@@ -44,10 +44,12 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt | $(DEMO_STAMP)
 python:
 	@$(PYTHON) set_up.py check $(VENV) $(if $(filter command,$(firstword $(origin PYTHON))),--named)
 
-# Compiled beforehand, as an installed package is: a server starts in two thirds of the time. By itself Python would
-# not do it where PYTHONDONTWRITEBYTECODE is set.
+# Python keeps what it compiles. Where this is set, each test process would compile all tests and their helpers again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Compiled beforehand, as an installed package is: a server starts in two thirds of the time.
 bytecode: $(DEMO_STAMP) | python
-	@$(BIN)/python -m compileall -q $(PACKAGES)
+	@$(BIN)/python -m compileall -q -j $(JOBS) $(PACKAGES)
 
 # Where there is no Maven, npm or Go, or they cannot reach their registries, the tests that need them say so.
 stock: $(JARS) $(KAFKA39) $(MIRROR_MAKER) $(NODE) $(FRANZ) $(CONNECTOR) storm
@@ -134,7 +136,7 @@ docs: venv
 
 # The cores: no Java, no sockets; three to four minutes on two cores. The order of sets is fixed, so that a seed of a
 # simulation has one history.
-unit: venv
+unit: venv bytecode
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest tests --ignore=tests/compat --ignore=tests/test_tidy.py -m 'not soak' -n $(JOBS)
 
 # Stock clients, real ZooKeeper, real Spark, the real server in a process of its own; a file stays in one process. They

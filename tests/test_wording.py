@@ -115,14 +115,16 @@ def test_a_name_that_hides_its_thing_is_found_wherever_it_is_bound():
     assert [name for _, name in bound_names(source) if hides(name)] == ["Judged", "look", "said", "_told", "each"]
 
 
+GENERAL_CLASS = re.compile(rf"^\s*class ({'|'.join(sorted(ONE_MEANING))})\b", re.MULTILINE)
+
+
 def general_classes():
     """(word, file) of each class that has a general word for its name."""
     return [
-        (node.name, name_of(path))
+        (word, name_of(path))
         for package in PACKAGES
         for path in sources(package)
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and node.name in ONE_MEANING
+        for word in GENERAL_CLASS.findall(path.read_text())
     ]
 
 

@@ -59,6 +59,11 @@ class ClientLine(EngineLine):
             self.codes += codes_of(answer_of(self._key, self._version, frame)[1])
         return frame
 
+    def rest(self):
+        """Wait between two tries. Raise AssertionError if ada was refused, because a further try would be, too."""
+        assert not FAILURES.intersection(self.codes)
+        super().rest()
+
 
 def granted(needs):
     """Return rules that give ada rights on all resources of their types."""

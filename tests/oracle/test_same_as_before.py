@@ -17,7 +17,7 @@ from tests.oracle.kinds import KINDS
 SEED = int(os.environ.get("FLAKELOG_SEED", "0"))
 FRAMES = 500  # of one script
 AT_ONCE = 5
-SEEDS = {"bytes": 20, "several": 10, "full_disk": 5, "neighbours": 10, "limits": 5}
+SEEDS = {"bytes": 10, "several": 5, "full_disk": 5, "neighbours": 5, "limits": 5}
 SOAK_SEEDS = {"bytes": 2_000, "several": 400, "full_disk": 200, "neighbours": 400, "limits": 200}
 AGAIN = 'again: FLAKELOG_SEED={} .venv/bin/python -m pytest tests/oracle -k "one_seed and {}"'
 
@@ -42,6 +42,7 @@ def test_answers_and_files_are_the_same(before, kind, first, number, tmp_path):
     hold(before, kind, range(first, first + number), tmp_path)
 
 
+@pytest.mark.soak  # seed 0 is also among those above
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_for_one_seed(before, kind, tmp_path):
     """The seed of FLAKELOG_SEED, or 0."""

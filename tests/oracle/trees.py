@@ -52,7 +52,8 @@ class Playing:
         self._number = len(scripts)
         self._tree = tree
         self._scripts.write_bytes(pickle.dumps(scripts))
-        environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # to compile a tree takes longer than to play on it
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(DRIVER), str(self._scripts), str(self._reports)],
             cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

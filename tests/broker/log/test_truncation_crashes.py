@@ -17,6 +17,8 @@ from tests.broker.log.truncation_world import Broker, Stopped, StoppingStorage, 
 LATER_MS = 60_000
 CUTS = 0, 8, 13, 18, 24, 30
 CHECKPOINTS = None, 5, 16, 30
+POWER_CUTS = [*range(3), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 20))]
+"""Seeds of the power cuts after each step."""
 
 expected_at = cache(expected)
 
@@ -117,7 +119,7 @@ def test_a_kill_between_any_two_steps_leaves_the_log_before_the_cut_or_after_it(
     assert steps > 10
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", POWER_CUTS)
 @pytest.mark.parametrize("checkpoint_at", CHECKPOINTS)
 def test_a_power_cut_between_any_two_steps_leaves_the_log_before_the_cut_or_after_it(seed, checkpoint_at):
     random = Random(seed)
