@@ -9,7 +9,7 @@ import functools
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from types import MappingProxyType
@@ -80,15 +80,15 @@ def java_command(classpath: Path, product: str, *jvm_options: str) -> list[str]:
 
 
 def start_kafka(
-    directory: Path, settings: Mapping[str, str] = MappingProxyType({})
+    directory: Path, settings: Mapping[str, str] = MappingProxyType({}), jvm_options: Sequence[str] = JVM_OPTIONS
 ) -> tuple[float, subprocess.Popen[str]]:
     """Start a broker on fresh data in `directory`, without waiting for it. Raises Unavailable.
 
     Returns the time.perf_counter() of the start, after the data was formatted, and the process. The file
     `directory`/address has the broker's address. `settings` are added to those of the benchmarks, and replace them.
-    They may name the ports `{broker}` and `{controller}`.
+    They may name the ports `{broker}` and `{controller}`. The tests start brokers that are SHORT_LIVED.
     """
-    tool, server = kafka_command(*SHORT_LIVED), kafka_command(*JVM_OPTIONS)
+    tool, server = kafka_command(*SHORT_LIVED), kafka_command(*jvm_options)
     broker, controller = FreePort(), FreePort()
     _KEPT.extend((broker, controller))
     (directory / "address").write_text(broker.address)

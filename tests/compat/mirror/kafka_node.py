@@ -25,7 +25,7 @@ class KafkaNode:
         except Unavailable as why:
             pytest.skip(str(why))
         self._directory.mkdir()
-        _, self._process = start_kafka(self._directory)
+        _, self._process = start_kafka(self._directory, jvm_options=SHORT_LIVED)
         await_answer(self.bootstrap_servers, self._process)
         return self
 
