@@ -34,8 +34,10 @@ JVM_OPTIONS = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
-SHORT_LIVED = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""For a JVM that lives briefly on a small machine: it compiles fast, and runs no threads that collect garbage."""
+UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+SHORT_LIVED = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *UNVERIFIED)
+"""For a JVM that lives briefly on a small machine: it compiles fast, does not verify the bytecode of the jars, and runs
+no threads that collect garbage."""
 NAME = "Apache Kafka"
 API_VERSIONS = 18
 _KEPT: list[FreePort] = []  # keeps the ports of running brokers from being handed out again
