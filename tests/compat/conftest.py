@@ -34,6 +34,7 @@ SHARED = {
         "test_errors_as_kafka", "test_fetch_connections", "test_load_topic", "test_produce_as_kafka",
         "test_python_kafka", "test_range_reader", "test_transactional_producer",
     },
+    "a JVM with Spark": {"test_spark", "test_connector_options", "test_connector_streams", "test_ids_of_a_cluster"},
     "a release": {"test_wheel", "test_front_door"},
 }  # fmt: skip
 PAGE = re.compile(r"::test_a_page_shows_what_happens\[(.+)-line-\d+")
