@@ -1,5 +1,7 @@
 """The directory of a single server as a cluster: what it keeps, which starts it takes, and which are refused."""
 
+import shutil
+
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -71,10 +73,10 @@ def _producer_ids(address):
         return {one.transactional_id: one.producer_id for one in list_transactions(client)}
 
 
-@pytest.fixture
-def alone(tmp_path):
-    """A directory that a single server has filled, and stopped, with all the facts about it."""
-    with SeveralProcesses(tmp_path / "data").alone() as server:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """Return a directory that a single server has filled, its facts, and its producer ids. Tests work on copies."""
+    with SeveralProcesses(tmp_path_factory.mktemp("filled") / "data").alone() as server:
         one = Alone(server)
         one.create("old")
         one.produce("old", "old")
@@ -82,9 +84,19 @@ def alone(tmp_path):
         one.produce("old", "unread")
         _begin_transaction(server.address, "first")
         _administer(server.address)
-        server.facts, server.producer_ids = _facts(server.address), _producer_ids(server.address)
-        server.stop()
-        yield server
+        facts, producer_ids = _facts(server.address), _producer_ids(server.address)
+        assert server.stop() == 0
+        return server.data_dir, facts, producer_ids
+
+
+@pytest.fixture
+def alone(filled, tmp_path):
+    """Return a server of one process that is not started, with a directory that it has filled, and the facts."""
+    directory, facts, producer_ids = filled
+    server = SeveralProcesses(shutil.copytree(directory, tmp_path / "data")).alone()
+    server.facts, server.producer_ids = facts, producer_ids
+    yield server
+    server.kill()
 
 
 def test_the_directory_of_a_single_server_opens_as_a_cluster_with_all_it_had(alone):
