@@ -2,6 +2,8 @@
 
 import ast
 import re
+import shutil
+import subprocess
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "flakelog", "coordination", "idgen", "broker", "partition_manager", "spout", "spark_bridge", "pyspark_flakelog",
 )  # fmt: skip
+LINK_MODE = "120000"  # of a symbolic link in Git's index
 FUNCTION_LINES_MAX = 70
 CLASS_LINES_MAX = 400
 FILE_LINES_MAX = 500
@@ -457,6 +460,15 @@ def test_tests_neither_sleep_nor_mock():
     expect_none(
         f"{name_of(path)}:{line} {text}: {right}" for path in TESTS for line, text, right in waits_and_mocks(path)
     )
+
+
+def test_no_link_is_committed():
+    """A link to a directory that is built would name a path of its author's machine."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout of git")
+    command = ["git", "ls-files", "--stage"]
+    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    expect_none(f"{file.split()[-1]}: commit no link" for file in files if file.startswith(LINK_MODE))
 
 
 @pytest.mark.parametrize("api", [*APIS.values(), *INTER_BROKER.values()], ids=lambda api: f"{api.name}-{api.oldest}")
