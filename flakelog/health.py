@@ -31,7 +31,10 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
     problem = next((claim.problem for claim in server.claims if claim.problem is not None), None)
     full = _full_disk(server)
     replicas = None if server.engine is None else replica_states(server.engine.services)
-    healthy = not offline and problem is None and not waits and full is None and (replicas is None or replicas.are_well)
+    member = None if server.engine is None else server.engine.services.member
+    fine = not offline and problem is None and not waits and full is None
+    fine = fine and (member is None or member.coordinator_outage.problem is None)
+    healthy = fine and (replicas is None or replicas.are_well)
     return healthy, {
         "healthy": healthy,
         "addresses": server.addresses,

@@ -28,6 +28,7 @@ from broker.cluster.registration import Registered, create_persistent_nodes, reg
 from broker.cluster.requests import Answer, Request
 from broker.membership.calls import AddressedCall, AnyCall, FetchCall, Fetchers
 from broker.membership.cluster_executor import ClusterExecutor
+from broker.membership.coordinator_outage import CoordinatorOutage
 from broker.membership.disk_notices import DiskNotices
 from broker.membership.entity_settings import EntitySettings, encoded
 from broker.membership.metadata_updates import live_brokers, topics_of
@@ -82,6 +83,8 @@ class Membership:
     more_listeners: tuple[str, ...] = ()
     passwords: PasswordEncoder = PlainPasswords()
     """Encodes the passwords in the settings of brokers, which the coordinator keeps."""
+    coordinator_name: str = "the coordinator of the cluster"
+    """Names the coordinator in messages."""
 
     @property
     def listeners_of_brokers(self) -> frozenset[str]:
@@ -122,6 +125,7 @@ class Member:
         self.problem: Exception | None = None
         self._report = report
         self._problem_reports = ProblemReports(report)
+        self.coordinator_outage = CoordinatorOutage(membership.coordinator_name, report)
         self._registration = Driver()
         self._configs = ConfigWatch()
         self._acls = AclWatch() if membership.has_authorizer else None
@@ -166,7 +170,9 @@ class Member:
     def problems(self) -> list[str]:
         """Return what ails this broker, its view of the settings and the cluster that it controls, for people."""
         controller, configs = self.controller, self._configs
-        problems = [*controller.problems, *configs.problems.values()]
+        outage = self.coordinator_outage.problem
+        problems = [] if outage is None else [outage]
+        problems += [*controller.problems, *configs.problems.values()]
         if controller.problem is not None:
             problems.append(f"the controller of this broker fails, and tries again: {controller.problem}")
         if configs.failure is not None:
@@ -270,6 +276,7 @@ class Member:
 
     def notified(self, event: Event, now: Now) -> None:
         """Take an event of the coordinator."""
+        self.coordinator_outage.notified(event, now)
         match event:
             case SessionEstablished(session_id) if session_id != self._session_id:
                 self._session_id = session_id

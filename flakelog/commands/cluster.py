@@ -89,6 +89,7 @@ def describe(
         for broker in placement.brokers
     ]
     print_table(("BROKER", "ADDRESS", "RACK", "LIVE", "LEADS", "ROLE"), rows)
+    _describe_problems(placement)
     if placement.offline:
         names = [f"{topic}-{number}" for topic, number in placement.offline[:OFFLINE_SHOWN]]
         more = len(placement.offline) - len(names)
@@ -100,6 +101,16 @@ def describe(
             f"all partitions are on broker {placement.all_on_broker}: new topics are spread over all live brokers, "
             "partitions that exist stay where they are"
         )
+
+
+def _describe_problems(placement: "Placement") -> None:
+    """Print the problems that brokers see, each once."""
+    brokers_of: dict[str, list[int]] = {}
+    for broker, problems in placement.problems.items():
+        for problem in problems:
+            brokers_of.setdefault(problem, []).append(broker)
+    for problem, brokers in brokers_of.items():
+        print_line(f"{_brokers(brokers)}: {problem}")
 
 
 def _describe_replication(placement: "Placement") -> None:
@@ -185,6 +196,8 @@ def _placement_json(placement: "Placement") -> dict[str, Any]:
     }
     if placement.has_copies:
         described |= {option.replace("-", "_"): names for option, names in _lacking(placement).items()}
+    if placement.problems:
+        described["problems"] = {str(broker): list(problems) for broker, problems in placement.problems.items()}
     if placement.coordinators_with_one_copy:
         described["coordinators_with_one_copy"] = list(placement.coordinators_with_one_copy)
     return described

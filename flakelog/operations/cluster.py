@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from broker.client.api_versions import DESCRIBE_LOG_DIRS, METADATA
+from broker.client.api_versions import DESCRIBE_CLUSTER, DESCRIBE_LOG_DIRS, METADATA
 from broker.client.blocking import Client
 from broker.client.core import Address, Partition
 from broker.client.errors import BrokerError, ClientError, Unreachable
@@ -44,6 +44,21 @@ def describe_cluster(client: Client) -> Cluster:
     answer = client.run(client.core.ask_any(METADATA, {"topics": (), "allow_auto_topic_creation": False}))
     brokers = [Broker(node.node_id, f"{node.host}:{node.port}", node.rack) for node in answer.brokers]
     return Cluster(answer.cluster_id, int(answer.controller_id), tuple(sorted(brokers)))
+
+
+def problems_by_broker(client: Client) -> dict[int, tuple[str, ...]]:
+    """Return the problems that brokers see in their cluster, as far as they answer and show them to this user.
+
+    Brokers without a problem are left out, and so are those of Kafka.
+    """
+    problems = {}
+    for node, address in client.run(client.core.nodes()).items():
+        with suppress(ClientError):
+            asked = {"include_cluster_authorized_operations": False}
+            answer = client.run(client.core.ask(address, DESCRIBE_CLUSTER, asked))
+            if answer.error_message and not answer.error_code:
+                problems[node] = tuple(str(answer.error_message).splitlines())
+    return problems
 
 
 def log_dirs(client: Client) -> list[LogDir]:

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from broker.client.blocking import Client
 from broker.client.core import Partition
 from broker.metadata.topic import INTERNAL_TOPICS
-from flakelog.operations.cluster import Cluster, describe_cluster
+from flakelog.operations.cluster import Cluster, describe_cluster, problems_by_broker
 from flakelog.operations.configs import broker_resource, describe_configs
 from flakelog.operations.partitions import Replicas, replicas
 from flakelog.operations.replica_details import ReplicaDetails, find_details
@@ -106,6 +106,8 @@ class Placement:
     """All partitions, with their copies."""
     coordinators_with_one_copy: tuple[str, ...] = ()
     """`__consumer_offsets` and `__transaction_state`, if they have one copy in a cluster that could have more."""
+    problems: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """What fails in the cluster, by the broker that says so; without those that see no problem."""
 
     @property
     def has_copies(self) -> bool:
@@ -124,6 +126,7 @@ def find_placement(client: Client) -> Placement:
     """Return the placement of all partitions, as the metadata of the cluster describe it."""
     nodes = replicas(client)
     placement = placement_of(describe_cluster(client), nodes, find_details(client, nodes))
+    placement = replace(placement, problems=problems_by_broker(client))
     if placement.coordinators_with_one_copy and not (placement.has_copies or _replicates(client, placement)):
         return replace(placement, coordinators_with_one_copy=())
     return placement

@@ -74,6 +74,13 @@ def coordinator_of(data_dir: Path, zookeeper: str | None, cluster_dir: Path | No
     return directory if cluster_dir is not None or directory.is_begun() else None
 
 
+def name_of(scope: str) -> str:
+    """Return how messages name the coordinator of a session with this scope."""
+    if scope.startswith(OF_ZOOKEEPER):
+        return f"ZooKeeper at {scope.removeprefix(OF_ZOOKEEPER)}"
+    return f"the directory {scope.removeprefix(OF_DIRECTORY)}"
+
+
 def socket_name(broker_id: int) -> str:
     return f"broker-{broker_id}"
 

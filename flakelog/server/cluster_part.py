@@ -52,7 +52,7 @@ from flakelog.inter_broker import security_of_brokers
 from flakelog.listeners import PLAINTEXT, parse_names
 from flakelog.machine import boot_id
 from flakelog.server.bound_broker import BoundBroker
-from flakelog.server.cluster_coordinator import PROCESSES, ClusterCoordinator, ClusterDirectory
+from flakelog.server.cluster_coordinator import PROCESSES, ClusterCoordinator, ClusterDirectory, name_of
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
 from flakelog.server.own_socket import CONSOLE
 from flakelog.server.sasl_secret import keep_secret, secret_of
@@ -194,6 +194,7 @@ class ClusterPart:
             has_authorizer=has_authorizer,
             more_listeners=tuple(parse_names(server.inter_broker_listeners_more)),
             passwords=_passwords_of(self._settings, self._bound),
+            coordinator_name=name_of(self._session.scope),
         )
 
     def fields_of_services(self) -> dict[str, Any]:

@@ -122,3 +122,14 @@ def test_a_topic_of_a_coordinator_that_has_one_copy_is_a_note():
     cluster.kill_and_expire(2)
     cluster.kill_and_expire(3)
     assert replication(cluster, 1)[1].get("coordinators_with_one_copy") is None, "no other broker could have a copy"
+
+
+def test_a_broker_whose_coordinator_does_not_answer_is_not_healthy_and_says_so(cluster):
+    cluster.nodes[2].coordinator.cut()
+    cluster.later(1_000)
+    (sentence,) = sentences(cluster, 2)
+    assert "does not answer since" in sentence and health_of(cluster, 2)[1]["cluster"]["problems"] == [sentence]
+    assert [health_of(cluster, broker_id)[0] for broker_id in (1, 2, 3)] == [True, False, True]
+    cluster.nodes[2].coordinator.heal()
+    cluster.later(1_000)
+    assert health_of(cluster, 2)[0] and sentences(cluster, 2) == []

@@ -222,6 +222,16 @@ def test_each_broker_names_the_cluster_its_brokers_and_its_controller(cluster):
         assert [(node.broker_id, node.port) for node in answer.brokers] == [(1, 9_001), (2, 9_002), (3, 9_003)]
 
 
+def test_a_broker_without_its_coordinator_says_what_stands_still_beside_no_error(cluster):
+    cluster.nodes[2].coordinator.cut()
+    cluster.later(1_000)
+    answers = [cluster.client(broker_id).ask(DESCRIBE_CLUSTER, 0, {}) for broker_id in ALL]
+    assert [answer.error_code for answer in answers] == [0, 0, 0]
+    messages = [answer.error_message for answer in answers]
+    assert messages[0] is None and messages[2] is None
+    assert messages[1] == "\n".join(cluster.nodes[2].member.problems) and "does not answer since" in messages[1]
+
+
 @pytest.mark.parametrize("version", [9, 10, 12])
 def test_a_produce_that_went_to_another_broker_is_answered_with_the_leader(cluster, version):
     """KIP-951: from version 10 on, with the address on the listener of the client."""

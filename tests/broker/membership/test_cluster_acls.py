@@ -3,7 +3,14 @@
 import pytest
 
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import CREATE_ACLS, CREATE_TOPICS, DELETE_ACLS, DESCRIBE_ACLS, METADATA
+from tests.broker.engine_client import (
+    CREATE_ACLS,
+    CREATE_TOPICS,
+    DELETE_ACLS,
+    DESCRIBE_ACLS,
+    DESCRIBE_CLUSTER,
+    METADATA,
+)
 from tests.broker.engine_cluster import EngineCluster
 from tests.broker.handlers.test_acls import STANDARD, rule, wanted
 
@@ -63,3 +70,10 @@ def test_a_client_without_rights_makes_no_topic_at_any_broker(cluster):
     asked = {"topics": [topic], "timeout": 5_000, "validate_only": False}
     (result,) = ada(cluster, cluster.controller.id).ask(CREATE_TOPICS, 7, asked).topics
     assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_problems_of_the_cluster_are_shown_to_who_may_describe_it(cluster):
+    cluster.nodes[2].coordinator.cut()
+    cluster.later(1_000)
+    assert ada(cluster, 2).ask(DESCRIBE_CLUSTER, 0, {}).error_message is None
+    assert "does not answer since" in cluster.client(2).ask(DESCRIBE_CLUSTER, 0, {}).error_message

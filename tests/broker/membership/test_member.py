@@ -17,7 +17,9 @@ class Life:
     def __init__(self, refusal):
         self.coordinator, self.refusal, self.now_ms = MemoryCoordinator(Ensemble()), refusal, 1_000
         registration = Registration((Endpoint("BROKERS", "PLAINTEXT", "localhost", 9_101),), 0)
-        membership = Membership(1, registration, "BROKERS", "cluster", True, 6_000)
+        membership = Membership(
+            1, registration, "BROKERS", "cluster", True, 6_000, coordinator_name="ZooKeeper at a:2181"
+        )
         self.reported = []
         self.member = Member(membership, self.reported.append, lambda: None)
 
@@ -77,3 +79,41 @@ def test_a_broker_without_a_session_has_no_registration_to_wait_for(refused):
     (session_ended,) = [event for event in refused.coordinator.take_events() if isinstance(event, SessionEnded)]
     refused.member.notified(session_ended, refused.now)
     assert refused.member.next_deadline_ms() is None
+
+
+# --- a coordinator that does not answer ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def life():
+    life = Life(lambda operation: None)
+    life.settle()
+    life.member.serve(life.now)
+    life.settle()
+    assert life.member.is_registered and not life.member.problems and not life.reported
+    return life
+
+
+def test_a_coordinator_that_does_not_answer_is_a_problem_with_its_name_its_beginning_and_what_stands_still(life):
+    life.now_ms = 1_764_489_600_000
+    life.coordinator.cut()
+    life.settle()
+    (problem,) = life.member.problems
+    assert problem == (
+        "ZooKeeper at a:2181 does not answer since 2025-11-30 08:00:00 UTC: reads and writes go on, but topics and "
+        "settings cannot be changed, and partitions get no other leaders"
+    )
+    life.now_ms += 60_000
+    life.settle()
+    assert life.member.problems == life.reported == [problem], "it is reported once"
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["the session lives", "the session is over"])
+def test_a_coordinator_that_answers_again_is_reported_and_no_problem_any_more(life, is_over):
+    life.coordinator.cut()
+    life.settle()
+    if is_over:
+        life.coordinator.expire()
+    life.coordinator.heal()
+    life.settle()
+    assert life.member.problems == [] and life.reported[1:] == ["ZooKeeper at a:2181 answers again"]

@@ -1,11 +1,14 @@
 """Three brokers and a ZooKeeper under load: what dies, hangs or fills up takes nothing away that was acknowledged."""
 
+import json
 import signal
 from contextlib import ExitStack
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import KafkaError, KafkaException
 
+from flakelog.cli import main
 from tests.compat.cluster_servers import PARTITIONS, Alone, Servers
 from tests.compat.faults.cluster_loads import NAMES, loads_of
 from tests.patience import until
@@ -59,6 +62,23 @@ def test_zookeeper_is_killed_and_reads_and_writes_go_on(cluster, loads, mortal_z
     mortal_zookeeper.start()
     until(lambda: len(cluster.brokers) == 3, "all brokers")
     until(lambda: _is_made(cluster, made), "a topic can be created again")
+
+
+def test_zookeeper_hangs_and_the_cluster_says_since_when_and_what_stands_still(cluster, loads, mortal_zookeeper):
+    load, _ = loads
+    with mortal_zookeeper.paused():
+        until(lambda: len(_described(cluster).get("problems", {})) == 3, "all brokers name ZooKeeper")
+        load.await_more()
+        for broker, (problem, *_) in _described(cluster)["problems"].items():
+            assert f"ZooKeeper at {mortal_zookeeper.hosts}/cluster" in problem or int(broker) == CUT
+            assert " does not answer since " in problem and "no other leaders" in problem
+            assert problem in cluster[int(broker)].log
+    until(lambda: "problems" not in _described(cluster) and len(cluster.brokers) == 3, "ZooKeeper answers again")
+
+
+def _described(cluster):
+    command = ["cluster", "describe", "--servers", cluster.bootstrap, "--json"]
+    return json.loads(CliRunner().invoke(main, command).stdout)
 
 
 def _is_made(cluster, topic):
