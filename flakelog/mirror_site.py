@@ -18,11 +18,12 @@ def health(mirrors: Mapping[str, MirrorFigures]) -> tuple[bool, Mapping[str, Any
         for source, figures in mirrors.items()
         for topic, reason in sorted(figures.stopped.items())
     ]
+    lags = [figures.lag for figures in mirrors.values() if figures.lag is not None]
     return not problems, {
         "healthy": not problems,
         "states": _states(mirrors),
         "problems": problems,
-        "lag_messages": sum(figures.lag for figures in mirrors.values()),
+        "lag_messages": sum(lags) if lags else None,
     }
 
 

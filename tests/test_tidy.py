@@ -112,6 +112,7 @@ SHELLS = {
     "broker/client/mirror/mirror.py",
     "broker/client/mirror/outlet.py",
     "broker/client/mirror/owned_partitions.py",
+    "broker/client/mirror/paused_ends.py",
     "broker/client/mirror/target_topics.py",
     "broker/client/mirror/transactional_copy.py",
     "broker/client/mirror/waits.py",

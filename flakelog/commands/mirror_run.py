@@ -247,13 +247,18 @@ class _Lines:
             if self._as_json:
                 print_json(fields)
             else:
-                print_line(_line(fields), err=True)
+                print_line(line_of(fields), err=True)
 
 
-def _line(fields: dict[str, Any]) -> str:
+def line_of(fields: dict[str, Any]) -> str:
+    """Return the figures of a mirror as a line."""
+    from broker.client.mirror.figures import PAUSED
+
+    behind = "lag unknown" if fields["lag"] is None else f"{fields['lag']:,} behind"
+    paused = "paused, " if fields["state"] == PAUSED else ""
     errors = f", {count_of(fields['errors'], 'error')}" if fields["errors"] else ""
     stopped = "".join(f"; {topic} is stopped: {reason}" for topic, reason in sorted(fields["stopped"].items()))
     return (
-        f"{fields['from']}: {fields['records']:,} records copied, {fields['records_per_s']:,.0f} a second, "
-        f"{fields['lag']:,} behind{errors}{stopped}"
+        f"{fields['from']}: {paused}{fields['records']:,} records copied, {fields['records_per_s']:,.0f} a second, "
+        f"{behind}{errors}{stopped}"
     )

@@ -24,7 +24,7 @@ class MirrorRow(NamedTuple):
     records: int
     records_per_s: float
     bytes_per_s: float
-    lag: int
+    lag: int | None
     errors: int
     stopped: int
 
@@ -40,7 +40,7 @@ class TopicRow(NamedTuple):
     name: str
     records: int
     records_per_s: float
-    lag: int
+    lag: int | None
     errors: int
     stopped: str
 
@@ -105,7 +105,7 @@ def _row(name: str, source: str, documents: Sequence[Mapping[str, Any]]) -> Mirr
         records=_sum(documents, "records"),
         records_per_s=sum(number_of(document.get("records_per_s")) or 0.0 for document in documents),
         bytes_per_s=sum(number_of(document.get("bytes_per_s")) or 0.0 for document in documents),
-        lag=_sum(documents, "lag"),
+        lag=_lag(documents),
         errors=_sum(documents, "errors"),
         stopped=len(stopped),
     )
@@ -123,17 +123,23 @@ def _topics(documents: Sequence[Mapping[str, Any]]) -> list[TopicRow]:
             topic,
             _sum(some, "records"),
             sum(number_of(row.get("records_per_s")) or 0.0 for row in some),
-            _sum(some, "lag"),
+            _lag(some),
             _sum(some, "errors"),
             reasons.get(topic, ""),
         )
         for topic, some in rows.items()
     ]
-    return sorted(topics, key=lambda row: (not row.stopped, -row.lag, row.name))
+    return sorted(topics, key=lambda row: (not row.stopped, -(row.lag or 0), row.name))
 
 
 def _sum(rows: Iterable[Mapping[str, Any]], name: str) -> int:
     return sum(whole_of(row.get(name)) or 0 for row in rows)
+
+
+def _lag(rows: Iterable[Mapping[str, Any]]) -> int | None:
+    """Return the sum of the lags that are known, None if none is."""
+    lags = [lag for row in rows if (lag := whole_of(row.get("lag"))) is not None]
+    return sum(lags) if lags else None
 
 
 def _partition(row: Mapping[str, Any]) -> dict[str, Any]:

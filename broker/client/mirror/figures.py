@@ -1,6 +1,6 @@
 """The figures of a mirror: rates, lag and errors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import NamedTuple
 
@@ -52,17 +52,23 @@ class MirrorFigures(NamedTuple):
         return reduce(TopicCounts.plus, self.topics.values(), TopicCounts())
 
     @property
-    def lag(self) -> int:
-        """Return the number of offsets that are not copied yet, of the partitions where it is known."""
-        return sum(partition.lag or 0 for partition in self.partitions.values())
+    def lag(self) -> int | None:
+        """Return the number of offsets that are not copied yet, of the partitions where it is known; None without any.
+        """
+        return _sum(self.partitions.values())
 
     def counts(self, topic: str) -> TopicCounts:
         """Return the counts of one topic."""
         return self.topics.get(topic, TopicCounts())
 
-    def lag_of(self, topic: str) -> int:
-        """Return the lag of one topic."""
-        return sum(partition.lag or 0 for (name, _), partition in self.partitions.items() if name == topic)
+    def lag_of(self, topic: str) -> int | None:
+        """Return the lag of one topic, as `lag` does."""
+        return _sum(partition for (name, _), partition in self.partitions.items() if name == topic)
+
+
+def _sum(partitions: Iterable[PartitionLag]) -> int | None:
+    lags = [partition.lag for partition in partitions if partition.lag is not None]
+    return sum(lags) if lags else None
 
 
 class MirrorRates:

@@ -34,6 +34,7 @@ from broker.client.mirror.names import (
 )
 from broker.client.mirror.outlet import Outlet
 from broker.client.mirror.owned_partitions import OwnedPartitions
+from broker.client.mirror.paused_ends import PausedEnds
 from broker.client.mirror.progress import is_one_way
 from broker.client.mirror.record_edit import record_edit
 from broker.client.mirror.settings import MirrorSettings
@@ -64,6 +65,7 @@ class Mirror:
         self._outlet = Outlet(AsyncClient("", core=self._target.core), self._waits.notify)
         self._engine: ConsumerEngine | None = None
         self._partitions: OwnedPartitions | None = None
+        self._ends: PausedEnds | None = None
         self._control: MirrorControl | None = None
         self._edit: RecordEdit | None = None
         self._since = time.monotonic()
@@ -103,6 +105,7 @@ class Mirror:
             self._names,
             self._waits,
         )
+        self._ends = PausedEnds(self._source, self._partitions)
         self._control = MirrorControl(self._target, self.settings.name, str(source_id), self._fields)
         with suppress(BrokerError):  # such as a missing right: the copy begins without orders
             self._partitions.pause(await self._waits.repeat(self._control.is_paused))
@@ -149,6 +152,7 @@ class Mirror:
             partitions.settings_by_time(),
             groups.follow_by_time(self.settings.groups_ms, partitions.pairs),
             control.follow_by_time(self.settings.control_ms, partitions.pause),
+            self._paused_ends.follow_by_time(self.settings.control_ms),
         )
         tasks = [asyncio.create_task(steps) for steps in work]
         stop = asyncio.create_task(self._waits.for_stop())
@@ -187,6 +191,11 @@ class Mirror:
     def _opened(self) -> tuple[ConsumerEngine, OwnedPartitions, MirrorControl]:
         assert self._engine is not None and self._partitions is not None and self._control is not None, "open() first"
         return self._engine, self._partitions, self._control
+
+    @property
+    def _paused_ends(self) -> PausedEnds:
+        assert self._ends is not None, "open() first"
+        return self._ends
 
     # --- copying
 
@@ -237,7 +246,7 @@ class Mirror:
         return MirrorFigures(
             time.monotonic() - self._since,
             partitions.counts(),
-            partitions.lags(),
+            self._paused_ends.lags(),
             dict(partitions.stopped),
             PAUSED if partitions.is_paused else RUNNING,
         )

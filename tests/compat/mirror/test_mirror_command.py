@@ -111,10 +111,12 @@ def test_a_mirror_is_listed_paused_and_resumed(
     with mirror_of(topic) as mirror:
         assert mirror.figures().state == "paused"
         until(lambda: [row["state"] for row in rows()] == ["paused"], "the row of a mirror that begins paused")
-        until(lambda: mirror.figures().partitions, "the partition")
+        until(lambda: mirror.figures().lag == 10, "the lag of a mirror that has copied nothing since its start")
+        send(source.bootstrap_servers, topic, range(30, 35))
+        until(lambda: [row["lag"] for row in rows()] == [15], "the lag grows while the mirror is paused")
         assert end_of(target_client, topic) == 20
         assert command("resume", topic).exit_code == 0
-        has_all(target_client, topic, 30)
+        has_all(target_client, topic, 35)
     assert "is not paused" in command("resume", topic).output
 
 

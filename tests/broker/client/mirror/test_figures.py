@@ -3,7 +3,7 @@
 import json
 
 from broker.client.mirror.document import ROWS_MAX, MirrorProcess, document_of, fields_of
-from broker.client.mirror.figures import MirrorFigures, MirrorRates, PartitionLag, TopicCounts
+from broker.client.mirror.figures import PAUSED, MirrorFigures, MirrorRates, PartitionLag, TopicCounts
 from broker.client.mirror.settings import ClusterSettings, MirrorSettings
 
 SETTINGS = MirrorSettings(source=ClusterSettings(servers="a:1"), target=ClusterSettings(servers="b:2"), name="eu")
@@ -27,7 +27,7 @@ def test_fields_tell_lag_rates_and_errors_of_each_topic():
     assert (fields["records"], fields["errors"], fields["lag"], fields["records_per_s"]) == (320, 1, 50, 110.0)
     names = "topic", "records", "records_per_s", "lag", "errors"
     topics = [tuple(row[name] for name in names) for row in fields["topics"]]
-    assert topics == [("new", 20, 10.0, 0, 0), ("old", 0, 0.0, 0, 0), ("web", 300, 100.0, 50, 1)]
+    assert topics == [("new", 20, 10.0, 0, 0), ("old", 0, 0.0, None, 0), ("web", 300, 100.0, 50, 1)]
 
 
 def test_a_document_holds_for_ten_seconds_and_has_the_rows_with_the_most_lag():
@@ -36,3 +36,10 @@ def test_a_document_holds_for_ten_seconds_and_has_the_rows_with_the_most_lag():
     document = json.loads(document_of(fields, MirrorProcess("run", "host", 7, 1_000), 5_000))
     assert (document["v"], document["run_id"], document["pid"], document["expires_ms"]) == (1, "run", 7, 15_000)
     assert len(document["partitions"]) == ROWS_MAX and document["partitions"][0]["lag"] == ROWS_MAX + 4
+
+
+def test_a_lag_that_is_not_known_is_none_and_not_0():
+    unknown = AFTER._replace(partitions={("web", 0): PartitionLag(300, None)}, state=PAUSED)
+    fields = fields_of(SETTINGS, "group", None, unknown)
+    assert (fields["lag"], {row["topic"]: row["lag"] for row in fields["topics"]}["web"]) == (None, None)
+    assert fields_of(SETTINGS, "group", None, AFTER._replace(partitions={}))["lag"] is None
