@@ -33,6 +33,7 @@ from broker.client.errors import (
     BadAnswer,
     BrokerError,
     ClientError,
+    NoBrokerKnown,
     Unreachable,
     Unsupported,
     no_leader,
@@ -92,6 +93,8 @@ class ClientCore:
         self._login_versions: dict[Address, int] = {}
         """The version of each broker's last login. Over a session that has ended, a broker answers only a login."""
         self._nodes = KnownNodes(bootstrap)
+        self.why_no_broker = "no address of a broker is known"
+        """The message of errors while `bootstrap` is empty."""
         self._leaders = Leaders()
         self._topic_ids: dict[str, UUID] = {}
 
@@ -220,7 +223,7 @@ class ClientCore:
             else:
                 self._nodes.answered(address)
                 return response
-        raise _all_of(failures)
+        raise _all_of(failures) if failures else NoBrokerKnown(self.why_no_broker)
 
     def nodes(self) -> Steps[dict[int, Address]]:
         """Return all nodes by id."""

@@ -73,6 +73,15 @@ class Unreachable(ClientError):
         self.reason = reason
 
 
+class NoBrokerKnown(Unreachable):
+    """There is no address of a broker to ask; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        ClientError.__init__(self, reason)
+        self.address = "no address"
+        self.reason = reason
+
+
 class NoAnswer(Unreachable):
     """A broker took a request and has not answered it in time; `seconds` is the time that was waited."""
 

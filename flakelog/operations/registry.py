@@ -22,6 +22,8 @@ from flakelog.operations.errors import NotPossible
 from flakelog.operations.group_reset import at_end_of, find_targets
 from flakelog.operations.partitions import ends_of
 
+REMEDY = "give security.protocol by --command-config, or name the brokers by --servers"
+
 
 class RegistryPosition(NamedTuple):
     """A group's position in a partition: its offset in ZooKeeper, the log's end, and the stream that owns it."""
@@ -79,7 +81,7 @@ def servers_of(brokers: LivingBrokers) -> str:
     """Return the addresses of the brokers as one text. Raise NotPossible if there are none."""
     addresses: Iterable[Address] = brokers.addresses.values()
     if not brokers.addresses:
-        raise NotPossible(f"{brokers.problem} in ZooKeeper; name the brokers by --servers")
+        raise NotPossible(f"ZooKeeper names no broker to ask: {brokers.problem}; {REMEDY}")
     return ",".join(map(str, addresses))
 
 

@@ -296,7 +296,8 @@ class ConnectorEngine:
         except CoordinationError as error:
             self._brokers.failed(error, steady_ms())
         if self._brokers.problem is not None:
-            self._log_once(f"the brokers in ZooKeeper: {self._brokers.problem}")
+            self._client.core.why_no_broker = f"the brokers in ZooKeeper: {self._brokers.problem}"
+            self._log_once(self._client.core.why_no_broker)
         if self._brokers.addresses:
             self._client.core.bootstrap[:] = self._brokers.addresses.values()
 

@@ -58,10 +58,11 @@ class LivingBrokers:
         Read again after a pause if no broker is there: a node that does not exist yet takes no watch for its children.
         """
         self._due_ms = None
+        why = "no broker is registered"
         try:
             names: tuple[str, ...] = yield Children(BROKER_IDS, watch=True)
         except NoNode:
-            names = ()
+            names, why = (), f"there is no {BROKER_IDS}: no broker has been in this chroot, so check its name"
         addresses: dict[int, Address] = {}
         problems = []
         for name in names:
@@ -79,7 +80,7 @@ class LivingBrokers:
             self.addresses = addresses
         else:
             self._due_ms = now_ms + RETRY_MS
-            problems = problems or ["no broker is registered"]
+            problems = problems or [why]
         self.problem = "; ".join(problems) or None
 
     def failed(self, error: CoordinationError, now_ms: int) -> None:
@@ -93,5 +94,9 @@ def _address(broker_id: int, data: bytes, protocol: str) -> Address:
     registration = Registration.decode(broker_path(broker_id), data)
     listener = next((end for end in registration.endpoints if end.protocol == protocol), None)
     if listener is None:
-        raise ValueError(f"broker {broker_id} has no listener with the protocol {protocol}")
+        others = ", ".join(dict.fromkeys(end.protocol for end in registration.endpoints))
+        raise ValueError(
+            f"broker {broker_id} has no listener with the protocol {protocol}, but with {others}, which "
+            "security.protocol of a client's properties names"
+        )
     return Address(listener.host, listener.port)

@@ -7,11 +7,16 @@ from click.testing import CliRunner
 from kazoo.client import KazooClient
 
 from broker.client.blocking import Client
+from broker.client.connector.consumer_connector import ConsumerConnector
 from broker.client.producer import Producer
+from broker.cluster.documents import Endpoint, Registration, broker_path
+from coordination.port import Create
+from coordination.zookeeper import ZooKeeperCoordinator
 from flakelog.cli import REPORT, main
 from flakelog.operations import groups
 from tests.compat.cluster_servers import ONE_COPY
 from tests.compat.server_process import ServerProcess
+from tests.patience import until
 
 CHROOT = "registry-commands"
 CONSUMER = "host:uuid"
@@ -218,4 +223,38 @@ def test_a_registry_without_brokers_asks_for_their_addresses(zookeeper):
     empty = f"{zookeeper.hosts}/registry-without-brokers"
     result = CliRunner().invoke(main, ["registry", "show", "--zookeeper", empty])
     assert result.exit_code == 1
-    assert "no broker is registered in ZooKeeper; name the brokers by --servers" in result.stderr
+    wanted = "ZooKeeper names no broker to ask: there is no /brokers/ids: no broker has been in this chroot"
+    assert wanted in result.stderr
+
+
+def test_brokers_without_a_plain_listener_ask_for_the_protocol_by_name(zookeeper):
+    chroot = f"{zookeeper.hosts}/registry-of-tls"
+    register(chroot, Endpoint("SASL_SSL", "SASL_SSL", "localhost", 9093))
+    result = CliRunner().invoke(main, ["registry", "show", "--zookeeper", chroot])
+    assert result.exit_code == 1
+    assert "broker 1 has no listener with the protocol PLAINTEXT, but with SASL_SSL" in result.stderr
+    assert "give security.protocol by --command-config, or name the brokers by --servers" in result.stderr
+
+
+def test_a_connector_without_security_names_the_protocol_of_the_brokers(zookeeper, caplog):
+    chroot = f"{zookeeper.hosts}/connector-of-tls"
+    topic = b'{"version":1,"partitions":{"0":[1]}}'
+    stored = {"/brokers/topics/orders": topic, "/consumers/readers/offsets/orders/0": b"4"}
+    register(chroot, Endpoint("SASL_SSL", "SASL_SSL", "localhost", 9093), stored)
+    with ConsumerConnector(chroot, "readers") as connector:
+        connector.streams({"orders": 1})
+        wanted = "the brokers in ZooKeeper: broker 1 has no listener with the protocol PLAINTEXT, but with SASL_SSL"
+        until(lambda: f"orders-0: {wanted}" in caplog.text, "the reason why no message comes")
+    assert "no broker answers at" not in caplog.text
+
+
+def register(chroot, endpoint, nodes=()):
+    """Register broker 1 with one listener, as a broker does; make `nodes` too, data by path."""
+    session = ZooKeeperCoordinator(chroot)
+    try:
+        session.execute(Create("/brokers/ids"))
+        session.execute(Create(broker_path(1), Registration((endpoint,), timestamp_ms=0).encode()))
+        for path, data in dict(nodes).items():
+            session.execute(Create(path, data))
+    finally:
+        session.close()

@@ -153,6 +153,8 @@ def test_a_client_finds_the_first_broker_of_an_empty_ensemble():
     ensemble = Ensemble()
     client = Client(ensemble)
     assert client.addresses == {}
+    missing = "there is no /brokers/ids: no broker has been in this chroot, so check its name"
+    assert client.brokers.problem == missing
     other = MemoryCoordinator(ensemble)
     other.execute(Create(broker_path(1), registration(ONE), ephemeral=True))
     client.now_ms += RETRY_MS
@@ -164,7 +166,10 @@ def test_a_broker_without_plaintext_is_left_out_by_name(cluster):
     cluster.begin(2, TWO, protocol="SSL")
     client = cluster.client()
     assert client.addresses == {1: ONE}
-    assert client.brokers.problem == "broker 2 has no listener with the protocol PLAINTEXT"
+    assert client.brokers.problem == (
+        "broker 2 has no listener with the protocol PLAINTEXT, but with SSL, which security.protocol of a client's "
+        "properties names"
+    )
 
 
 @pytest.mark.parametrize(
