@@ -111,7 +111,11 @@ def consume(
             raise click.UsageError("a --group has its own partitions and offsets: give --from earliest or latest only")
         _consume_as_member(servers, topics, group, start, count, follow, committed, show)
         return
-    with ends_at_sigterm(), client_of(servers) as client, _ends_at_ctrl_c(follow):
+    from broker.security.authorization.acl import Operation
+    from flakelog.operations.rights import needed_for_topics
+
+    needed = needed_for_topics(Operation.READ, topics)
+    with ends_at_sigterm(), client_of(servers, needed) as client, _ends_at_ctrl_c(follow):
         client.on_poison = _warn
         spans = _spans(client, topics, partitions, start, committed)
         records = _records(client, spans, start, follow, committed)
@@ -263,8 +267,11 @@ def _consume_as_member(
     from broker.client.consumer_config import ConsumerConfig
     from broker.client.core import LATEST
     from broker.client.fetch_config import READ_COMMITTED, READ_UNCOMMITTED
+    from broker.security.authorization.acl import Operation, ResourceType
+    from flakelog.operations.rights import Right, needed_for_topics
 
-    with client_of(servers) as client:
+    needed = [*needed_for_topics(Operation.READ, topics), Right(Operation.READ, ResourceType.GROUP, group)]
+    with client_of(servers, needed) as client:
         partitions = [(name, number) for name in topics for number in range(client.topic(name).partitions)]
         ends = {} if follow else client.run(client.core.list_offsets(partitions, LATEST))
         level = READ_COMMITTED if committed else READ_UNCOMMITTED
@@ -274,13 +281,28 @@ def _consume_as_member(
             servers, topics, group=group, start=start, on_poison=_warn, config=config, security=security
         )
         came = 0
-        with ends_at_sigterm(), closing(made) as consumer, _ends_at_ctrl_c(follow):
+        with ends_at_sigterm(), closing(made) as consumer, _ends_at_ctrl_c(follow), _denial_of(group):
             for records in _polled(client, consumer, group, topics, None if follow else ends, count):
                 sys.stdout.buffer.write(b"".join(map(show, records)))
                 sys.stdout.buffer.flush()  # before the commit, so that records that were not printed come again
                 came += len(records)
         if not follow:
             print_line(f"{count_of(came, 'message')} for group {group}", err=True)
+
+
+@contextmanager
+def _denial_of(group: str) -> Iterator[None]:
+    """Raise BrokerError in place of GroupRefused where the user may not read the group."""
+    from broker.client.errors import BrokerError, GroupRefused
+    from broker.wire.errors import ErrorCode
+
+    try:
+        yield
+    except GroupRefused as error:
+        denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if denied.name not in str(error):
+            raise
+        raise BrokerError(denied, f"group {group}") from error
 
 
 def _polled(

@@ -10,16 +10,25 @@ from typing import Any
 import click
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from broker.client.errors import BrokerError
 from broker.client.security.client_security import ClientSecurity
 from broker.client.security.librdkafka_settings import librdkafka_security
+from broker.security.authorization.acl import Operation
+from broker.wire.errors import ErrorCode
 from flakelog.commands.produce_input import MESSAGE_BYTES_MAX, Line, Target
 from flakelog.commands.terminal import count_of
 from flakelog.operations.cluster import why_not_acknowledged
+from flakelog.operations.rights import needed_for_topics, remedy
 
 POLL_SECONDS = 0.1
 SAY_SECONDS = 4.0
 LAST_SECONDS = 1.0  # after Ctrl-C, for messages that are under way
 OVERHEAD_BYTES = 1 << 20  # allowed for a batch beyond the value of its largest message, such as key and headers
+
+DENIED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,  # of an idempotent producer that may write to no topic
+)
 
 
 class Delivery:
@@ -107,7 +116,11 @@ class Delivery:
         self.sent -= 1  # an earlier one failed while this one waited for its place
 
     def _poll(self, seconds: float) -> None:
-        self._producer.poll(seconds)
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as error:  # a fatal one, after which librdkafka sends nothing more
+            self._failed(error.args[0])
+            self.failed += self.waiting
         now = time.monotonic()
         if self.waiting and now - max(self._since, self._reported_at) >= SAY_SECONDS:
             why, _ = self.why()
@@ -126,3 +139,6 @@ class Delivery:
         if not self.reason:
             self.timed_out = error.code() == KafkaError._MSG_TIMED_OUT
             self.reason = error.str()
+            if error.code() in DENIED:
+                denied = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {self._topic}")
+                self.reason += remedy(denied, needed_for_topics(Operation.WRITE, [self._topic]))

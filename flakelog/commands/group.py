@@ -14,6 +14,7 @@ from flakelog.commands.terminal import (
     json_option,
     print_json,
     print_line,
+    print_none,
     print_table,
     servers_option,
 )
@@ -36,14 +37,14 @@ def list_groups(servers: str, as_json: bool) -> None:
 
     with client_of(servers) as client:
         listed = groups.list_groups(client)
+        if not (listed or as_json):
+            print_none(client, "groups")
     if as_json:
         for info in listed:
             print_json({"group": info.group_id, "state": info.state, "protocol_type": info.protocol_type})
     elif listed:
         rows = [(info.group_id, info.state, info.protocol_type) for info in listed]
         print_table(("GROUP", "STATE", "PROTOCOL"), rows)
-    else:
-        click.echo("there are no groups", err=True)
 
 
 @group.command()

@@ -36,6 +36,7 @@ from flakelog.commands.waiting import answer_seconds
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
+    from flakelog.operations.rights import Right
 
 Show = Callable[[int, int, int | None], object]
 """Prints partition, offset and id of a message; the id is None if the broker has no ids."""
@@ -98,7 +99,8 @@ def produce(
         click.echo("reading messages from the terminal, one a line; Ctrl-D ends them", err=True)
     framing = Framing(delimiter, key_separator, nulls)
     size = known_size(sources)
-    with ends_at_sigterm(), client_of(servers) as client, progress(f"to {topic}", size, in_bytes=True) as step:
+    needed = _needed(topic)
+    with ends_at_sigterm(), client_of(servers, needed) as client, progress(f"to {topic}", size, in_bytes=True) as step:
         target = Target(topic, _partitions(client, topic, partition), partition, compression, list(headers))
         lines = Input(read_whole(sources, framing, step) if whole else read_lines(sources, framing, step))
         if show_ids or lines.is_small:
@@ -166,6 +168,7 @@ def _send_directly(client: "Client", target: Target, chunks: Input, show: "Show 
     from broker.record.compression import Codec
     from broker.wire.errors import ErrorCode
     from flakelog.operations.cluster import full_disk
+    from flakelog.operations.rights import remedy
     from flakelog.produce import send
 
     headers, codec = tuple(target.headers), Codec[target.compression.upper()]
@@ -186,9 +189,18 @@ def _send_directly(client: "Client", target: Target, chunks: Input, show: "Show 
     except ClientError as error:
         kind = NobodyAnswers if isinstance(error, Unreachable) else click.ClickException
         is_disk = isinstance(error, BrokerError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
-        why = (full_disk(client) if is_disk else "") or error
+        why = (full_disk(client) if is_disk else "") or str(error)
+        if isinstance(error, BrokerError):
+            why += remedy(error, _needed(target.topic))
         raise kind(f"{_counts(acknowledged, sent)}: {why}") from None
     return sent
+
+
+def _needed(topic: str) -> "list[Right]":
+    from broker.security.authorization.acl import Operation
+    from flakelog.operations.rights import needed_for_topics
+
+    return needed_for_topics(Operation.WRITE, [topic])
 
 
 def _counts(acknowledged: int, sent: int) -> str:

@@ -24,6 +24,7 @@ from flakelog.visible_text import visible_line
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
+    from flakelog.operations.rights import Right
     from idgen.config import IdgenConfig
     from idgen.layout import Layout
 
@@ -51,8 +52,11 @@ def servers_option(command: Command) -> Command:
 
 
 @contextmanager
-def client_of(servers: str) -> Iterator["Client"]:
-    """Yield a client of the brokers at `servers`; turn its errors into one line and an exit code."""
+def client_of(servers: str, needed: "Sequence[Right]" = ()) -> Iterator["Client"]:
+    """Yield a client of the brokers at `servers`; turn its errors into one line and an exit code.
+
+    `needed` are the rights that the command needs: the line about a missing one names the command that grants it.
+    """
     from broker.client.errors import BrokerError, ClientError, Unreachable
     from broker.record.batch import CorruptBatch
     from broker.wire.errors import ErrorCode
@@ -69,12 +73,22 @@ def client_of(servers: str) -> Iterator["Client"]:
         except Unreachable as error:
             raise NobodyAnswers(str(error)) from None
         except BrokerError as error:
+            from flakelog.operations.rights import remedy
+
             there_is = error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            fail(str(error) if there_is else f"{error}; `flakelog topic list` shows those that there are")
+            hint = remedy(error, needed) if there_is else "; `flakelog topic list` shows those that there are"
+            fail(f"{error}{hint}")
         except (ClientError, CorruptBatch) as error:
             if isinstance(error.__cause__, Unreachable):  # such as a commit that no broker takes
                 raise NobodyAnswers(str(error)) from None
             fail(str(error))
+
+
+def print_none(client: "Client", things: str, advice: str = "") -> None:
+    """Print to stderr that a list is empty, or that it is for this user where brokers may hide things from it."""
+    from flakelog.operations.rights import may_hide
+
+    click.echo(f"there are no {things}" + (" that you may see" if may_hide(client) else advice), err=True)
 
 
 def layout_options(command: Command) -> Command:

@@ -16,6 +16,7 @@ from flakelog.commands.terminal import (
     count_of,
     json_option,
     print_json,
+    print_none,
     print_table,
     servers_option,
 )
@@ -91,13 +92,13 @@ def list_topics(with_internal: bool, servers: str, as_json: bool) -> None:
 
     with client_of(servers) as client:
         listed = topics.list_topics(client, with_internal=with_internal)
+        if not (listed or as_json):
+            print_none(client, "topics", " yet; make one with: flakelog topic create NAME")
     if as_json:
         for info in listed:
             _print_json(info)
     elif listed:
         print_table(("TOPIC", "PARTITIONS"), [(info.name, info.partitions) for info in listed])
-    else:
-        click.echo("there are no topics yet; make one with: flakelog topic create NAME", err=True)
 
 
 @topic.command()

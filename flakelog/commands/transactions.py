@@ -15,6 +15,7 @@ from flakelog.commands.terminal import (
     json_option,
     print_json,
     print_line,
+    print_none,
     print_table,
     servers_option,
 )
@@ -40,13 +41,13 @@ def list_transactions(states: tuple[str, ...], servers: str, as_json: bool) -> N
 
     with client_of(servers) as client:
         listed = transactions.list_transactions(client, states)
+        if not (listed or as_json):
+            print_none(client, "transactions")
     if as_json:
         for transaction in listed:
             print_json(transaction._asdict())
     elif listed:
         print_table(("TRANSACTIONAL ID", "PRODUCER ID", "STATE", "COORDINATOR"), listed)
-    else:
-        click.echo("there are no transactions", err=True)
 
 
 @transactions.command()

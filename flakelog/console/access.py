@@ -5,7 +5,6 @@ which the brokers check. The needed rights are those of the API that tells a cli
 """
 
 import re
-import shlex
 from dataclasses import dataclass
 
 from broker.address import LOCAL_HOST
@@ -14,17 +13,11 @@ from broker.engine.api_table import APIS
 from broker.security.authorization.acl import CLUSTER_NAME, USER, Operation, ResourceType
 from broker.security.authorization.rights import FAILED, ApiRights, Rights, may, sees
 from broker.services.context import BrokerServices
+from flakelog.operations.rights import Right
 
 API = "Console"
 """The name of the console in the audit log, in place of an API's."""
 _FAILED = {error.code: resource_type for resource_type, error in FAILED.items()}
-_WORDS = {
-    ResourceType.TOPIC: "topic",
-    ResourceType.GROUP: "group",
-    ResourceType.CLUSTER: "cluster",
-    ResourceType.TRANSACTIONAL_ID: "transactional-id",
-}
-"""The resources as options of `flakelog acl add`."""
 _PREFIXES = {
     ResourceType.TOPIC: "topic ",
     ResourceType.GROUP: "group ",
@@ -48,12 +41,9 @@ class MissingRight(ClientError):
     """
 
     def __init__(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        verb, kind = operation.name.lower().replace("_", "-"), _WORDS[resource_type]
-        is_cluster = resource_type is ResourceType.CLUSTER
-        resource = "the cluster" if is_cluster else f"{kind.replace('-', ' ')} {name}"
-        option = f"--{kind}" if is_cluster else f"--{kind} {shlex.quote(name)}"
-        self.command = f"flakelog acl add --allow {shlex.quote(principal)} --operation {verb} {option}"
-        self.reason = f"the console acts as {principal}, which lacks the right {verb} on {resource}"
+        right = Right(operation, resource_type, name)
+        self.command = right.command(principal)
+        self.reason = f"the console acts as {principal}, which lacks {right.words}"
         super().__init__(f"{self.reason}; this grants it: {self.command}")
 
 
