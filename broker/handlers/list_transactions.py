@@ -7,7 +7,6 @@ regular expression (KIP-1152, broker.txn.id_pattern): an invalid expression, or 
 INVALID_REGULAR_EXPRESSION.
 """
 
-from collections.abc import Container, Iterator
 from typing import Any
 
 from broker.now import Now
@@ -29,7 +28,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     if call.services.coordinators.transactions.partitions.is_loading:
         return answer | {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transaction_states": ()}
     try:
-        matching = list(_matching(call, now))
+        matching = _matching(call, now)
     except (BadPattern, TooMuchWork) as error:
         call.services.report(f"{call.peer} asked for transactional ids by a pattern that is refused: {error}")
         return answer | {"error_code": ErrorCode.INVALID_REGULAR_EXPRESSION, "transaction_states": ()}
@@ -44,22 +43,25 @@ def _answer(transaction: Transaction) -> dict[str, Any]:
     }
 
 
-def _matching(call: RequestContext, now: Now) -> Iterator[Transaction]:
+def _matching(call: RequestContext, now: Now) -> list[Transaction]:
+    """Return the transactions to list. The pattern is tried last, on what the client may see."""
     request, coordination = call.request, call.services.coordinators.transactions
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
-    longer_than_ms, pattern = request.duration_filter, None
+    longer_than_ms = request.duration_filter
+    pattern = None
     if request.transactional_id_pattern:
         pattern = IdPattern(request.transactional_id_pattern, coordination.config.transactional_id_pattern_steps_max)
-    visible: Container[str] | None = None
+    matching = [
+        transaction
+        for transaction in coordination
+        if (not states or transaction.state.title in states)
+        and (not producer_ids or transaction.producer_id in producer_ids)
+        and (longer_than_ms < 0 or now.wall_ms - transaction.started_ms > longer_than_ms)
+    ]
     if call.rights is not None:
-        ids = (transaction.transactional_id for transaction in coordination)
+        ids = (transaction.transactional_id for transaction in matching)
         visible = call.rights.visible(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids)
-    for transaction in coordination:
-        if (
-            (not states or transaction.state.title in states)
-            and (not producer_ids or transaction.producer_id in producer_ids)
-            and (longer_than_ms < 0 or now.wall_ms - transaction.started_ms > longer_than_ms)
-            and (visible is None or transaction.transactional_id in visible)
-            and (pattern is None or pattern.matches(transaction.transactional_id))
-        ):
-            yield transaction
+        matching = [transaction for transaction in matching if transaction.transactional_id in visible]
+    if pattern is None:
+        return matching
+    return [transaction for transaction in matching if pattern.matches(transaction.transactional_id)]

@@ -4,16 +4,19 @@ A super user may do everything. For any other the rules decide. A resource that 
 where `allow.everyone.if.no.acl.found` says so.
 
 Decisions are kept until the rules change, so that a client that does the same again and again costs one look-up. Names
-come from clients, so the number of decisions has a limit; past it all are forgotten. Decisions for a listing are
-not kept.
+come from clients, so the number of decisions has a limit; past it all are forgotten. A listing keeps no decision; the
+rules by which it selects names are kept likewise.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from broker.security.authorization.acl import OPERATIONS, AclBinding, AclBindingFilter, Operation, ResourceType
-from broker.security.authorization.acl_index import AclIndex, RulesByPrincipal
+from broker.security.authorization.acl_index import AclIndex
+from broker.security.authorization.listing import ListingRules
 
 DECISIONS_MAX = 20_000
+LISTINGS_MAX = 16
+"""The clients, operations and types of resources for which the rules of listings are kept: each may be many rules."""
 _ANY_NAME = "hardcode"
 """The name with which Kafka asks for a resource that no rule is about."""
 
@@ -31,6 +34,7 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allows_without_rules = allows_without_rules
         self._decisions: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
+        self._listings: dict[tuple[str, str, Operation, ResourceType], ListingRules] = {}
         self.acls = acls
         self._index = AclIndex(acls)
         self.generation = 0
@@ -43,6 +47,7 @@ class Authorizer:
         self.acls = acls
         self._index = AclIndex(acls)
         self._decisions.clear()
+        self._listings.clear()
         self.generation += 1
 
     def selected(self, acl_filter: AclBindingFilter) -> list[AclBinding]:
@@ -61,37 +66,34 @@ class Authorizer:
         if decision is None:
             if len(self._decisions) >= DECISIONS_MAX:
                 self._decisions.clear()
-            decision = principal in self._super_users or self._decide(
-                principal, host, operation, self._index.patterns_of(resource_type, name)
-            )
-            self._decisions[key] = decision
+            decision = self._decisions[key] = self._decide(*key)
         return decision
 
     def allowed(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, names: Iterable[str]
     ) -> set[str]:
-        """Return those of many names on which a principal may do an operation from a host.
+        """Return those of many names on which a principal may do an operation from a host, as `allows` decides it.
 
-        There is one decision for all names with the same patterns, and none is kept. So a listing of all topics leaves
-        the decisions of `allows` as they are, however many topics there are.
+        None of the decisions is kept. So a listing of all topics leaves the decisions of `allows` as they are, however
+        many topics there are.
         """
         if principal in self._super_users:
             return set(names)
-        allowed, decisions = set(), dict[tuple[int, ...], bool]()
-        for name in names:
-            patterns = self._index.patterns_of(resource_type, name)
-            key = tuple(map(id, patterns))
-            decision = decisions.get(key)
-            if decision is None:
-                decision = decisions[key] = self._decide(principal, host, operation, patterns)
-            if decision:
-                allowed.add(name)
-        return allowed
+        key = principal, host, operation, resource_type
+        rules = self._listings.get(key)
+        if rules is None:
+            if len(self._listings) >= LISTINGS_MAX:
+                self._listings.clear()
+            rules = self._index.listing_rules(*key, allows_without_rules=self._allows_without_rules)
+            self._listings[key] = rules
+        return rules.select(frozenset(names))
 
     def _decide(
-        self, principal: str, host: str, operation: Operation, patterns: Sequence[RulesByPrincipal]
+        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        decision = self._index.decide(principal, host, operation, patterns)
+        if principal in self._super_users:
+            return True
+        decision = self._index.decide(principal, host, operation, resource_type, name)
         return self._allows_without_rules if decision is None else decision
 
     def allows_on_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:

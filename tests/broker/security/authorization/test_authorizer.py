@@ -12,7 +12,8 @@ from broker.security.authorization.acl import (
     Permission,
     ResourceType,
 )
-from broker.security.authorization.authorizer import DECISIONS_MAX, Authorizer
+from broker.security.authorization.authorizer import DECISIONS_MAX, LISTINGS_MAX, Authorizer
+from tests.partition_manager.managers import calls_of
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
@@ -114,6 +115,29 @@ def test_a_listing_of_more_names_than_are_kept_leaves_the_decisions_of_others():
     assert rules._decisions == before
 
 
+def test_a_listing_does_not_look_at_name_after_name_whatever_the_rules():
+    lengths = [rule(f"t{'0' * length}", pattern_type=PREFIXED) for length in range(20)]
+    rules = authorizer(*lengths, *(rule(f"t{number}", permission=DENY) for number in range(100)))
+    names = [f"t{number}" for number in range(5_000)]
+    assert calls_of(lambda: rules.allowed("User:ada", HOST, READ, TOPIC, names)) < 1_000
+    assert calls_of(lambda: rules.allowed("User:ada", HOST, READ, TOPIC, names)) < 20
+    assert rules.allowed("User:ada", HOST, READ, TOPIC, names) == set(names[100:])
+
+
+def test_clients_that_list_from_everywhere_do_not_fill_the_memory():
+    rules = authorizer(rule())
+    for number in range(LISTINGS_MAX * 2 + 1):
+        assert rules.allowed("User:ada", f"10.0.0.{number}", READ, TOPIC, ["orders", "pay"]) == {"orders"}
+    assert len(rules._listings) <= LISTINGS_MAX
+
+
+def test_a_change_of_the_rules_holds_for_the_next_listing():
+    rules = authorizer(rule())
+    assert rules.allowed("User:ada", HOST, READ, TOPIC, ["orders"]) == {"orders"}
+    rules.use(frozenset())
+    assert rules.allowed("User:ada", HOST, READ, TOPIC, ["orders"]) == set()
+
+
 def test_the_operations_on_a_resource_are_a_bit_each():
     assert authorizer(rule()).operations("User:ada", HOST, TOPIC, "orders") == 1 << READ | 1 << DESCRIBE
     everything = authorizer(super_users=["User:ada"])
@@ -124,7 +148,8 @@ def test_the_operations_on_a_resource_are_a_bit_each():
 
 # --- the model -------------------------------------------------------------------------------------------------------
 
-NAMES = st.sampled_from(["a", "ab", "abc", "b", "*", "hardcode"])
+SOME_NAMES = "a", "ab", "abc", "b", "*", "hardcode"
+NAMES = st.sampled_from(SOME_NAMES)
 PRINCIPALS = st.sampled_from(["User:ada", "User:bob", "User:*"])
 RULES = st.frozensets(
     st.builds(
@@ -171,14 +196,14 @@ def as_kafka_decides(rules, principal, host, operation, resource_type, name, def
     return DENY not in permissions and ALLOW in permissions
 
 
-@given(RULES, OPERATION, st.sampled_from([TOPIC, GROUP]), NAMES, st.booleans())
-def test_the_index_decides_as_a_walk_over_all_rules(rules, operation, resource_type, name, default):
+@given(RULES, OPERATION, st.sampled_from([TOPIC, GROUP]), st.booleans())
+def test_the_index_decides_and_lists_as_a_walk_over_all_rules(rules, operation, resource_type, default):
     index = Authorizer(acls=rules, allows_without_rules=default)
-    for principal in ("User:ada", "User:cleo"):
-        asked = principal, HOST, operation, resource_type, name
-        decision = as_kafka_decides(rules, *asked, default)
-        assert index.allows(*asked) == decision
-        assert index.allowed(*asked[:-1], [name]) == ({name} if decision else set())
+    for principal in ("User:ada", "User:cleo", "User:*"):
+        asked = principal, HOST, operation, resource_type
+        allowed = {name for name in SOME_NAMES if as_kafka_decides(rules, *asked, name, default)}
+        assert {name for name in SOME_NAMES if index.allows(*asked, name)} == allowed
+        assert index.allowed(*asked, SOME_NAMES) == allowed
 
 
 def as_kafka_decides_on_any(rules, principal, host, operation):
