@@ -113,8 +113,13 @@ def _site_of(host: str, port: int | None, file: Path | None) -> HttpSite:
     from idgen.settings import InvalidSetting
 
     try:
-        settings = Settings(_used(file, collect(file).texts))
-        return HttpSite(host, port, settings, _tls_of(settings))
+        texts = _used(file, collect(file).texts)
+        settings = Settings(texts)
+        tls = _tls_of(settings)
+        if tls is None and any(name.startswith("ssl.") for name in texts):  # a server's file has them for its listeners
+            remedy = "flakelog.http.ssl.enable=true makes them HTTPS"
+            _say(f"{file}: the pages are in plain text in spite of ssl.*; {remedy}")
+        return HttpSite(host, port, settings, tls)
     except (InvalidSetting, InvalidFile, OSError) as error:
         raise WrongSettings(f"{file}: {error}") from None
 

@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from flakelog.cli import main
+from flakelog.commands.http_site import _site_of
 
 MIRROR = "mirror", "run", "--from", "127.0.0.1:1", "--to", "127.0.0.1:2", "--all"
 
@@ -32,3 +33,20 @@ def test_a_configuration_of_no_port_is_wrong_usage(tmp_path):
     file.write_text("")
     done = CliRunner().invoke(main, [*MIRROR, "--http-config", str(file)])
     assert done.exit_code == 2 and "--http-config is for --http-port, which is not given" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text, is_named",
+    [
+        ("ssl.keystore.type=PEM\nssl.keystore.location=none.pem", True),
+        ("flakelog.http.ssl.enable=false\nssl.enabled.protocols=TLSv1.3", True),
+        ("flakelog.http.hosts=pages.example", False),
+    ],
+)
+def test_settings_of_tls_that_do_not_enable_it_are_named(tmp_path, capsys, text, is_named):
+    """The file of a server may have them for its listeners, so they are not refused."""
+    file = tmp_path / "http.properties"
+    file.write_text(text)
+    assert _site_of("127.0.0.1", 0, file).tls is None
+    line = f"{file}: the pages are in plain text in spite of ssl.*; flakelog.http.ssl.enable=true makes them HTTPS\n"
+    assert capsys.readouterr().err == (line if is_named else "")
