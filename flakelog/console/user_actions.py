@@ -10,11 +10,15 @@ from broker.security.sasl.scram_keys import ITERATIONS_MIN, wrong_iterations
 from flakelog.console.actions import Action, Done, Planned, Task
 from flakelog.console.visit import BadField, Fields
 from flakelog.operations import users
+from flakelog.operations.errors import NotPossible
 from flakelog.operations.users import ScramCredentials, ScramUpsertion
 
 SECRETS = (("password", "Password"), ("repeated", "The same password again"))
 USERS = "/console/users"
 HEAD = ("Mechanism", "Iterations now", "Then")
+SEEN = "seen_iterations"
+"""The field of a plan that has the iterations of the credential to replace, or NO_PASSWORD."""
+NO_PASSWORD = "none"
 SESSIONS_STAY = "Connections that it has stay until their sessions end."
 
 
@@ -23,11 +27,12 @@ def _plan_password(client: Client, fields: Fields) -> Planned:
     (present,) = users.list_users(client, [user])
     before = present.iterations.get(mechanism)
     rows = [[mechanism, "–" if before is None else str(before), str(iterations)]]
+    seen = {SEEN: _shown(before)}
     if before is None:
         who = user if present.iterations else f"the new user {user}"
-        return Planned(f"Give {who} a password for {mechanism}.", "Set it", HEAD, rows)
+        return Planned(f"Give {who} a password for {mechanism}.", "Set it", HEAD, rows, seen=seen)
     warning = f"The former password lets nobody log in from then on. {SESSIONS_STAY}"
-    return Planned(f"Replace the password of {user} for {mechanism}.", "Set it", HEAD, rows, warning)
+    return Planned(f"Replace the password of {user} for {mechanism}.", "Set it", HEAD, rows, warning, seen)
 
 
 def _set_password(client: Client, fields: Fields, task: Task) -> Done:
@@ -37,8 +42,16 @@ def _set_password(client: Client, fields: Fields, task: Task) -> Done:
         raise BadField("give the password when you confirm")
     if password != fields.exact("repeated"):
         raise BadField("the two passwords differ; give the same one twice")
+    if seen := fields.text(SEEN):
+        (present,) = users.list_users(client, [user])
+        if seen != _shown(present.iterations.get(mechanism)):
+            raise NotPossible(f"the password of {user} for {mechanism} was set or deleted meanwhile; begin again")
     users.alter_users(client, [ScramUpsertion(user, mechanism, password, iterations)])
     return Done(f"{user} has a new password for {mechanism}.", USERS)
+
+
+def _shown(iterations: int | None) -> str:
+    return NO_PASSWORD if iterations is None else str(iterations)
 
 
 def _upserted(fields: Fields) -> tuple[str, str, int]:
@@ -66,6 +79,10 @@ def _plan_deletion(client: Client, fields: Fields) -> Planned:
 
 def _delete(client: Client, fields: Fields, task: Task) -> Done:
     present = _deleted(client, fields)
+    others = users.credentials_to_delete(client, present.user).iterations.keys() - present.iterations.keys()
+    if others:
+        mechanisms = " and ".join(sorted(others))
+        raise NotPossible(f"{present.user} has got a password for {mechanisms} meanwhile; begin again")
     users.delete_user(client, present)
     return Done(f"The user {present.user} was deleted, with its passwords for {', '.join(present.iterations)}.", USERS)
 

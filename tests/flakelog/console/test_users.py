@@ -122,6 +122,32 @@ def test_a_user_is_deleted_with_the_passwords_that_the_plan_has_shown(world):
         act(world, "delete-user", **hidden)
 
 
+def confirmed(world, action, **fields):
+    """Return the fields that the confirmation of a plan sends."""
+    hidden = hidden_of(html_of(act(world, action, **fields)))
+    hidden.pop("csrf")
+    return hidden
+
+
+def test_a_user_that_got_another_password_since_the_plan_is_not_said_to_be_deleted(world):
+    give(world, "ada", SHA_256)
+    hidden = confirmed(world, "delete-user", user="ada")
+    give(world, "ada", SHA_512)
+    with pytest.raises(NotPossible, match="ada has got a password for SCRAM-SHA-512 meanwhile; begin again"):
+        act(world, "delete-user", **hidden)
+    assert set(described(world)["ada"]) == {SHA_256, SHA_512}
+
+
+def test_a_password_that_another_sets_after_the_plan_is_not_replaced(world):
+    hidden = confirmed(world, "set-password", **ADA)
+    users.alter_users(world.client, [ScramUpsertion("ada", SHA_512, SECRET, 8192)])
+    with pytest.raises(NotPossible, match="the password of ada for SCRAM-SHA-512 was set or deleted meanwhile"):
+        act(world, "set-password", **hidden | TWICE)
+    assert described(world) == {"ada": {SHA_512: 8192}}
+    act(world, "set-password", **confirmed(world, "set-password", **ADA) | TWICE)
+    assert described(world) == {"ada": {SHA_512: 4096}}
+
+
 def test_a_row_leads_to_the_form_of_its_password(world):
     give(world, "ada", SHA_512)
     html = html_of(now(world.rules.users_page(fields_of({}))))
