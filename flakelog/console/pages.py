@@ -71,6 +71,7 @@ def environment(principal: str = "") -> Environment:
         number=text.number, size=text.size, duration=text.duration, time=text.time, shown=text.shown,
         visible=visible, word=word_of,
     )  # fmt: skip
+    made.tests.update(typable=text.is_typable)
     made.globals.update(kinds=tuple(KINDS), verbs=tuple(VERBS), mechanisms=tuple(SCRAM_NUMBERS))
     made.globals.update(version=VERSION, navigation=NAVIGATION, htmx=HTMX, uplot=UPLOT, principal=principal)
     for name in made.list_templates(["html"]):

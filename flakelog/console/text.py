@@ -13,7 +13,13 @@ JSON_BYTES_MAX = 65_536  # a longer text is shown as it is
 INDENTS_MAX = 16
 HEX_BYTES = 512
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+
+
+def is_typable(name: str) -> bool:
+    """Return True if a form can bring a name back as it is. Browsers drop or change line breaks."""
+    return _CONTROL.search(name) is None
 
 
 class Shown(NamedTuple):

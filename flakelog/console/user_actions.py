@@ -8,6 +8,7 @@ from broker.client.blocking import Client
 from broker.security.sasl.listeners import SCRAM_NUMBERS
 from broker.security.sasl.scram_keys import ITERATIONS_MIN, wrong_iterations
 from flakelog.console.actions import Action, Done, Planned, Task
+from flakelog.console.text import is_typable
 from flakelog.console.visit import BadField, Fields
 from flakelog.operations import users
 from flakelog.operations.errors import NotPossible
@@ -56,10 +57,8 @@ def _shown(iterations: int | None) -> str:
 
 def _upserted(fields: Fields) -> tuple[str, str, int]:
     """Return the user, the mechanism and the iterations of a password to set. Raise BadField."""
-    user, mechanism = fields.exact("user"), fields.text("mechanism")
+    user, mechanism = _user(fields), fields.text("mechanism")
     iterations = fields.number("iterations", ITERATIONS_MIN)
-    if not user:
-        raise BadField("name the user")
     if user != user.strip():
         raise BadField("the name begins or ends with a space; `flakelog user set` takes such names")
     if mechanism not in SCRAM_NUMBERS:
@@ -89,10 +88,17 @@ def _delete(client: Client, fields: Fields, task: Task) -> Done:
 
 def _deleted(client: Client, fields: Fields) -> ScramCredentials:
     """Return the credentials to delete: those that the visitor saw, or all for a plan. Raise BadField, NotPossible."""
+    mechanisms = filter(None, fields.text("mechanisms").split(","))
+    return users.credentials_to_delete(client, _user(fields), mechanisms)
+
+
+def _user(fields: Fields) -> str:
     user = fields.exact("user")
     if not user:
         raise BadField("name the user")
-    return users.credentials_to_delete(client, user, filter(None, fields.text("mechanisms").split(",")))
+    if not is_typable(user):
+        raise BadField("the name has control characters; `flakelog user set` and `delete` take such names")
+    return user
 
 
 ACTIONS = {

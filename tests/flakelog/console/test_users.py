@@ -156,6 +156,17 @@ def test_a_row_leads_to_the_form_of_its_password(world):
     assert 'value="ada"' in form and '<option value="SCRAM-SHA-512" selected>' in form
 
 
+def test_a_name_that_browsers_would_change_has_no_buttons_but_the_name_of_the_command(world):
+    """A browser drops the line breaks of a text field, and sends CR LF for each of a hidden one."""
+    give(world, "a\nb", SHA_512)
+    html = html_of(now(world.rules.users_page(fields_of({}))))
+    assert "/console/do/set-password?user" not in html and "/console/do/delete-user" not in html
+    assert "The name has control characters: <code>flakelog user set</code>" in html
+    for action in ("set-password", "delete-user"):
+        with pytest.raises(BadField, match="the name has control characters; `flakelog user set` and `delete` take"):
+            act(world, action, **ADA | {"user": "a\r\nb"})
+
+
 def test_a_name_is_text(world):
     give(world, HOSTILE, SHA_512)
     pages = now(world.rules.users_page(fields_of({}))), act(world, "delete-user", user=HOSTILE)
