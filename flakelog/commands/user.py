@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from broker.security.sasl.scram import DIGESTS
-from broker.security.sasl.scram_keys import ITERATIONS_MAX, ITERATIONS_MIN
+from broker.security.sasl.scram_keys import ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX
 from flakelog.commands.arguments import Name, Whole
 from flakelog.commands.terminal import (
     client_of,
@@ -26,7 +26,6 @@ from flakelog.commands.terminal import (
 if TYPE_CHECKING:
     from flakelog.operations.users import ScramCredentials
 
-PASSWORD_BYTES_MAX = 16 << 10
 _OPTION = "--password-file"
 
 

@@ -6,7 +6,7 @@ AlterUserScramCredentials has no `validate_only`, so a plan lists what the user 
 
 from broker.client.blocking import Client
 from broker.security.sasl.listeners import SCRAM_NUMBERS
-from broker.security.sasl.scram_keys import ITERATIONS_MIN, wrong_iterations
+from broker.security.sasl.scram_keys import ITERATIONS_MIN, PASSWORD_BYTES_MAX, wrong_iterations
 from flakelog.console.actions import Action, Done, Planned, Task
 from flakelog.console.text import is_typable
 from flakelog.console.visit import BadField, Fields
@@ -41,6 +41,8 @@ def _set_password(client: Client, fields: Fields, task: Task) -> Done:
     password = fields.exact("password")
     if not password:
         raise BadField("give the password when you confirm")
+    if len(password.encode()) > PASSWORD_BYTES_MAX:
+        raise BadField(f"the password is longer than {PASSWORD_BYTES_MAX:,} bytes")
     if password != fields.exact("repeated"):
         raise BadField("the two passwords differ; give the same one twice")
     if seen := fields.text(SEEN):

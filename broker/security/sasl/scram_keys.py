@@ -9,6 +9,8 @@ from broker.security.sasl.scram import DIGESTS
 SALT_CHARACTERS, SALT_LENGTH = "0123456789abcdefghijklmnopqrstuvwxyz", 26  # of the salts that Kafka's tools make
 ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384  # Kafka's; fewer are guessed too soon, more make each login expensive
 
+PASSWORD_BYTES_MAX = 16 << 10  # of a password that a command or a page takes
+
 
 class ScramKeys(NamedTuple):
     """The keys that check a client's proof, and prove the server."""

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from broker.client.errors import BrokerError
-from broker.security.sasl.scram_keys import keys_of, salted
+from broker.security.sasl.scram_keys import PASSWORD_BYTES_MAX, keys_of, salted
 from flakelog.console.access import MissingRight
 from flakelog.console.visit import BadField
 from flakelog.operations import users
@@ -101,6 +101,18 @@ def test_a_password_that_cannot_be_set_is_refused_with_what_would_be_right(world
 def test_an_empty_password_is_refused(world):
     with pytest.raises(BadField, match="give the password when you confirm"):
         act(world, "set-password", **ADA, confirmed="yes")
+
+
+def test_a_long_password_is_taken_whole_or_refused(world):
+    """A browser cuts what is pasted into a field at the field's `maxlength`, in silence."""
+    plan = html_of(act(world, "set-password", **ADA))
+    assert all("maxlength" not in field for field in re.findall(r'<input type="password"[^>]*>', plan))
+    longest = "ä" * (PASSWORD_BYTES_MAX // 2)
+    act(world, "set-password", **ADA, password=longest, repeated=longest, confirmed="yes")
+    (credential,) = world.broker.services.metadata.credentials.values()
+    assert credential.stored_key == keys_of(salted(longest, credential.salt, 4096, SHA_512), SHA_512).stored_key
+    with pytest.raises(BadField, match="the password is longer than 16,384 bytes"):
+        act(world, "set-password", **ADA, password=longest + "a", repeated=longest + "a", confirmed="yes")
 
 
 def test_a_user_is_deleted_with_the_passwords_that_the_plan_has_shown(world):
