@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -42,6 +42,7 @@ class AsyncAdmin:
         self._admin = Admin(servers, timeout_ms=timeout_ms, security=security)
         self._thread = ThreadPoolExecutor(1, "admin")
         self._is_closed = False
+        self._closing: Future[None] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,14 +53,13 @@ class AsyncAdmin:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. Harmless if repeated."""
-        if self._is_closed:
-            return
+        """Close the connections. Harmless if repeated, and carried out even if it is cancelled."""
         self._is_closed = True
-        self._admin.close()  # ends the call that the thread waits in
-        # That call may have connected again since.
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._admin.close)
-        self._thread.shutdown(wait=False)
+        if self._closing is None:
+            self._admin.close()  # ends the call that the thread waits in
+            self._closing = self._thread.submit(self._admin.close)  # that call may have connected again since
+            self._thread.shutdown(wait=False)  # the thread ends after what was submitted
+        await asyncio.shield(asyncio.wrap_future(self._closing))
 
     async def _run(self, call: Callable[[], T]) -> T:
         if self._is_closed:
