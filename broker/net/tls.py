@@ -161,12 +161,15 @@ class ListenerTls:
 def exposed_files(config: TlsConfig) -> list[str]:
     """Return the files of private keys that other users of this machine can read."""
     location = config.ssl_keystore_location
-    if location is None:
-        return []
+    return [location] if location is not None and is_exposed(location) else []
+
+
+def is_exposed(file: str) -> bool:
+    """Return True if other users of this machine can read a file."""
     try:
-        return [location] if os.stat(location).st_mode & 0o044 else []
+        return bool(os.stat(file).st_mode & 0o044)
     except OSError:
-        return []
+        return False
 
 
 def _build(config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from flakelog.operations.users import ScramCredentials
 
 _OPTION = "--password-file"
+_STDIN = "-"
 
 
 @click.group()
@@ -75,7 +76,10 @@ def set_password(
     """
     from flakelog.operations import users
 
-    password = _asked(name) if file is None else _read(file)
+    if file is None or (str(file) == _STDIN and sys.stdin.isatty()):
+        password = _asked(name)
+    else:
+        password = _read(file)
     upsertion = users.ScramUpsertion(name, mechanism, password, iterations)
     with client_of(servers) as client:
         users.alter_users(client, [upsertion])
@@ -115,7 +119,9 @@ def _asked(name: str) -> str:
 
 
 def _read(file: Path) -> str:
-    """Return the password in a file, without the line break at its end. Errors do not quote it."""
+    """Return the password in a file, without the line breaks at its end. Errors do not quote it."""
+    from broker.net.tls import is_exposed
+
     try:
         with click.open_file(str(file), "rb") as source:
             data = source.read(PASSWORD_BYTES_MAX + 1)
@@ -127,6 +133,8 @@ def _read(file: Path) -> str:
     if not password or len(data) > PASSWORD_BYTES_MAX:
         wrong = "is empty" if not password else f"is longer than {PASSWORD_BYTES_MAX:,} bytes"
         raise click.BadParameter(f"the password in {file} {wrong}", param_hint=_OPTION)
+    if str(file) != _STDIN and is_exposed(str(file)):
+        print_line(f"other users of this machine can read {file}, which has a password: chmod 600 it", err=True)
     return password
 
 

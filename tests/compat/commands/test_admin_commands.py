@@ -116,21 +116,32 @@ def test_records_are_deleted_up_to_a_place(flakelog):
 # --- users -------------------------------------------------------------------------------------------------------
 
 
-def test_a_password_is_asked_for_twice_at_a_terminal_and_never_shown(broker, flakelog):
-    command = [sys.executable, "-m", "flakelog", "user", "set", "terminal-ada", "--servers", broker.address]
+@pytest.mark.parametrize("option", [(), ("--password-file", "-")], ids=["asked", "stdin"])
+def test_a_password_is_asked_for_twice_at_a_terminal_and_never_shown(broker, flakelog, option):
+    command = [sys.executable, "-m", "flakelog", "user", "set", "terminal-ada", "--servers", broker.address, *option]
     with Terminal(command, {**os.environ, "PYTHONPATH": str(ROOT)}) as terminal:
         terminal.until("password of terminal-ada:")
         terminal.type("ada-secret\n")
-        terminal.until("again:")
+        shown = terminal.until("again:")
         terminal.type("ada-secret\n")
-        shown = terminal.until("terminal-ada has a new password for SCRAM-SHA-512")
-    assert "ada-secret" not in shown
+        shown += terminal.until("terminal-ada has a new password for SCRAM-SHA-512")
+    assert "again:" in shown and "ada-secret" not in shown
     assert words(flakelog("user list terminal-ada")[1])[1:] == [["terminal-ada", "SCRAM-SHA-512", "4096"]]
     assert flakelog("user delete terminal-ada", b"no\n")[0] == 1
     code, out, errors = flakelog("user delete terminal-ada", b"yes\n")
     assert (code, out) == (0, "terminal-ada has no password for SCRAM-SHA-512 any more\n")
     assert errors.startswith("delete the password of terminal-ada for SCRAM-SHA-512?")
     assert flakelog("user list terminal-ada")[1:] == ("", "terminal-ada has no password for SCRAM\n")
+
+
+@pytest.mark.parametrize("mode, is_named", [(0o644, True), (0o600, False)])
+def test_a_password_file_that_others_can_read_is_named(flakelog, tmp_path, mode, is_named):
+    file = tmp_path / "password"
+    file.write_text("bob-secret\n")
+    file.chmod(mode)
+    code, _, errors = flakelog(f"user set file-bob --password-file {file}")
+    line = f"other users of this machine can read {file}, which has a password: chmod 600 it\n"
+    assert (code, errors) == (0, line if is_named else "")
 
 
 @pytest.mark.parametrize(
