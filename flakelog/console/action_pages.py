@@ -56,12 +56,17 @@ class ActionPages:
         }
         return View(action.form, action.title, "", model, status=status)
 
-    def act(self, fields: Fields, name: str, peer: str) -> Any:
-        """Return a Deferred of the plan to confirm, or of the outcome if the form says that it was confirmed."""
+    def act(self, fields: Fields, name: str, peer: str, *, is_in_plain_text: bool = False) -> Any:
+        """Return a Deferred of the plan to confirm, or of the outcome if the form says that it was confirmed.
+
+        `is_in_plain_text` says that the network can read what the visitor sends; a plan that asks for a password warns.
+        """
         action = self._action(name)
         if fields.text("confirmed") != CONFIRMED:
             planned = self._jobs.run(lambda client: action.plan(client, fields))
-            return planned.addCallback(lambda plan: self._plan_view(name, action, fields, plan))
+            return planned.addCallback(
+                lambda plan: self._plan_view(name, action, fields, plan, is_in_plain_text=is_in_plain_text)
+            )
         lines: list[str] = []
 
         def ended(result: Any) -> Any:
@@ -75,13 +80,15 @@ class ActionPages:
         task = Task(lines.append, self._now_ms())
         return self._jobs.change(lambda client: action.carry_out(client, fields, task), ended)
 
-    def _plan_view(self, name: str, action: Action, fields: Fields, planned: Planned) -> View:
+    def _plan_view(
+        self, name: str, action: Action, fields: Fields, planned: Planned, *, is_in_plain_text: bool
+    ) -> View:
         hidden = [(field, value) for field in action.fields for value in fields.every(field)]
         hidden = [*(pair for pair in hidden if pair[0] not in planned.seen), *planned.seen.items()]
         if action.details is not None:
             planned = planned._replace(rows=[*planned.rows, *action.details(self._services, self._access, fields)])
-        model = {"name": name, "title": action.title, "planned": planned, "hidden": hidden, "back": _back(fields)}
-        model["secrets"] = action.secrets
+        model: dict[str, Any] = {"name": name, "title": action.title, "planned": planned, "hidden": hidden}
+        model |= {"back": _back(fields), "secrets": action.secrets, "is_in_plain_text": is_in_plain_text}
         return View("confirm.html", action.title, "", model)
 
     def _action(self, name: str) -> Action:

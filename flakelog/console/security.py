@@ -53,6 +53,16 @@ class SecurityHeaders(NamedTuple):
     is_forwarded: bool = False
 
 
+def is_in_plain_text(headers: SecurityHeaders, peer: str, *, is_tls: bool) -> bool:
+    """Return True if the network can read what a visitor sends: without TLS, and not from this machine.
+
+    `peer` is the host that has connected. The Origin says if a browser has TLS to a proxy.
+    """
+    if is_tls or any(origin.startswith("https://") for origin in headers.origins):
+        return False
+    return headers.is_forwarded or not _is_loopback(peer)
+
+
 class Session(NamedTuple):
     """A visitor's session. `cookie` is the value to set, empty if the visitor has it already.
 

@@ -40,6 +40,7 @@ from flakelog.console.security import (
     Session,
     cookie_name,
     gate_of,
+    is_in_plain_text,
 )
 from flakelog.console.streams import Live, Streams, Tick
 from flakelog.console.visit import BadField, Fields, PageTimeout
@@ -278,7 +279,8 @@ class Console:
     def _do(self, request: Any, name: str) -> Any:
         def act(visit: Visit) -> Any:
             self._check(visit)
-            done = maybeDeferred(self.actions.act, visit.fields, name, visit.peer)
+            is_plain = is_in_plain_text(visit.headers, visit.peer.rpartition(":")[0], is_tls=self._is_tls)
+            done = maybeDeferred(self.actions.act, visit.fields, name, visit.peer, is_in_plain_text=is_plain)
             return done.addErrback(refused, visit).addCallback(lambda view: self._keep(visit, view))
 
         def refused(failure: Failure, visit: Visit) -> Any:

@@ -189,6 +189,17 @@ def test_a_login_through_a_proxy_with_tls_gets_a_cookie_for_tls_only(locked):
     assert answer.status == 303 and "Secure" in answer.headers["Set-Cookie"].split("; ")
 
 
+def test_a_page_that_asks_for_a_password_warns_of_a_proxy_without_tls(locked):
+    visitor = Visitor(locked.http)
+    visitor.post("/console/login", {"token": TOKEN})
+    fields = {"csrf": visitor.csrf(), "user": "ada", "mechanism": "SCRAM-SHA-512"}
+    here, plain, tls = {}, {"X_Forwarded_For": "10.0.0.7"}, {"X_Forwarded_For": "10.0.0.7"}
+    tls["Origin"] = f"https://{locked.http}"
+    pages = [visitor.post("/console/do/set-password", fields, **headers) for headers in (here, plain, tls)]
+    assert [status for status, _ in pages] == [200, 200, 200]
+    assert ["can read the password" in text for _, text in pages] == [False, True, False]
+
+
 def test_a_search_on_a_page_whose_session_has_ended_leads_to_the_login(locked):
     answer, text = Visitor(locked.http).ask("GET", "/console/topics?search=a", HX_Request="true")
     assert answer.status == 200 and answer.headers["HX-Redirect"].startswith("/console/login?next=") and not text

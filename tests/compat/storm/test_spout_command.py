@@ -110,7 +110,7 @@ def test_a_topology_runs_with_health_metrics_and_a_log_of_json(broker, topic, tm
     assert events[-1]["message"].startswith(f"topology '{topic}' stopped after")
 
 
-def test_over_https_a_topology_shows_its_figures_to_whom_has_the_token(broker, topic, tmp_path):
+def test_over_https_a_topology_shows_its_figures_only_with_the_token(broker, topic, tmp_path):
     files = TlsFiles(tmp_path / "tls")
     (tmp_path / "http.properties").write_text(
         "flakelog.http.ssl.enable=true\nssl.keystore.type=PEM\n"

@@ -16,6 +16,7 @@ from flakelog.console.security import (
     SecurityHeaders,
     console_address,
     cookie_name,
+    is_in_plain_text,
 )
 from idgen.settings import InvalidSetting
 
@@ -235,3 +236,18 @@ def test_over_tls_the_cookie_is_bound_to_the_host_and_the_address_is_https():
     assert cookie_name("127.0.0.1:8609", is_tls=True) == "__Host-flakelog_console_8609"
     config = ServerConfig(http_ssl_enable=True, console_token=TOKEN)
     assert console_address(config, "0.0.0.0:8609", "pc") == "https://pc:8609/"
+
+
+@pytest.mark.parametrize(
+    "headers, peer, is_tls, is_plain",
+    [
+        (asked(), "127.0.0.1", False, False),
+        (asked(), "::1", False, False),
+        (asked(), "10.0.0.7", False, True),
+        (asked(), "10.0.0.7", True, False),
+        (asked(is_forwarded=True), "127.0.0.1", False, True),
+        (asked(is_forwarded=True, origins=["https://console.example"]), "127.0.0.1", False, False),
+    ],
+)
+def test_a_visit_is_in_plain_text_without_tls_from_another_machine(headers, peer, is_tls, is_plain):
+    assert is_in_plain_text(headers, peer, is_tls=is_tls) is is_plain

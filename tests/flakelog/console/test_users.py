@@ -69,6 +69,15 @@ def test_no_page_no_log_and_no_error_has_the_password(world):
     assert world.broker.reported[-1].startswith("console: 127.0.0.1:5 asked for set-password (user='ada', mechanism=")
 
 
+def test_the_page_that_asks_for_a_password_warns_if_the_network_can_read_it(world):
+    for is_in_plain_text in (True, False):
+        plan = now(world.actions.act(fields_of(ADA), "set-password", "10.0.0.7:5", is_in_plain_text=is_in_plain_text))
+        assert ("can read the password" in html_of(plan)) is is_in_plain_text
+    give(world, "ada", SHA_512)
+    deletion = now(world.actions.act(fields_of(ADA), "delete-user", "10.0.0.7:5", is_in_plain_text=True))
+    assert "can read the password" not in html_of(deletion)
+
+
 def test_a_plan_says_that_a_password_is_replaced(world):
     give(world, "ada", SHA_512)
     planned = act(world, "set-password", **ADA, iterations="5000").model["planned"]
@@ -185,7 +194,7 @@ def test_a_name_is_text(world):
     assert all("<script>alert" not in html_of(view) for view in pages)
 
 
-def test_passwords_are_set_by_who_may_alter_the_cluster_and_planned_by_who_may_describe_it():
+def test_a_password_needs_the_right_to_alter_the_cluster_and_its_plan_that_to_describe_it():
     world = World(user="console", authorizer_class_name=STANDARD, super_users="User:root")
 
     def may(*verbs):
