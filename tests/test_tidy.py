@@ -81,6 +81,7 @@ SHELLS = {
     "broker/net/tls.py",
     "broker/net/tls_handshake.py",
     "broker/net/tls_listeners.py",
+    "broker/net/tls_socket.py",
     "broker/net/tls_stream.py",
     "broker/net/tls_transport.py",
     "broker/net/transport.py",

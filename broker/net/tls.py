@@ -1,4 +1,4 @@
-"""SHELL (OpenSSL, files): the TLS of a listener: its context, its key and certificates, and its sockets."""
+"""SHELL (OpenSSL, files): the TLS of a listener: its context, its key and its certificates."""
 
 import os
 import ssl
@@ -7,6 +7,7 @@ from typing import Any
 
 from cryptography import x509
 
+from broker.net.tls_socket import TlsSocket
 from broker.security.distinguished_name import distinguished_name
 from broker.security.key_material import KeyMaterial, changed_names, read_authorities, read_key
 from broker.security.principal_rules import user_of
@@ -14,68 +15,7 @@ from broker.security.tls_config import NONE, REQUIRED, TlsConfig
 from broker.security.tls_context import Signature, offer_suites, read_file, show, signature_of, trust
 from idgen.settings import InvalidSetting
 
-FEW_BYTES = 4 * 1024  # of requests that come alone
-WRITE_BYTES = 128 * 1024  # the most that is encrypted at once
 KAFKA_HINT = "set security.protocol=SSL at the client"
-_WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-
-class TlsSocket(ssl.SSLSocket):
-    """A socket of TLS that blocks as a plain one does: BlockingIOError in place of OpenSSL's two errors.
-
-    After BlockingIOError of `send` the same bytes must be sent again, because OpenSSL has encrypted a part. More bytes
-    may follow them.
-    """
-
-    _sslobj: Any
-
-    def getpeername(self) -> Any:
-        """Return the peer's address, "" if the peer is gone.
-
-        `ssl` asks for it when it wraps a socket. An error of a peer that is gone already would leave `wrap` and cut the
-        port's loop of accepts, with a socket that has no owner. Its handshake fails in the first step instead.
-        """
-        try:
-            return super().getpeername()
-        except OSError:
-            return ""
-
-    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
-        """Read records until no more have come, or one request of few bytes; 0 if the peer has ended.
-
-        A request of few bytes is mostly alone. To look for another record would cost it a call of the system.
-        """
-        view, total = memoryview(buffer), 0
-        while total < len(view):
-            try:
-                size: int = self._sslobj.read(len(view) - total, view[total:])
-            except _WAITS:
-                if total:
-                    return total
-                raise BlockingIOError from None
-            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                return total
-            total += size
-            if total < FEW_BYTES:
-                break
-        return total
-
-    def send(self, data: Any, flags: int = 0) -> int:
-        """Encrypt and send at most WRITE_BYTES. `flags` are a plain socket's, and mean nothing here."""
-        part = data if len(data) <= WRITE_BYTES else memoryview(data)[:WRITE_BYTES]
-        try:
-            sent: int = self._sslobj.write(part)
-        except _WAITS:
-            raise BlockingIOError from None
-        return sent
-
-    def say_end(self) -> None:
-        """Tell the peer that nothing more comes (close_notify), without a wait for its answer."""
-        try:
-            if self._sslobj is not None:
-                self._sslobj.shutdown()
-        except (OSError, ValueError):
-            pass  # the peer says its end later, or is gone
 
 
 class ListenerTls:
@@ -102,15 +42,13 @@ class ListenerTls:
         return self._material.why_not_valid(now_ms)
 
     def wrap(self, sock: Any) -> TlsSocket:
-        """Return an accepted socket that speaks TLS; its handshake has to follow."""
-        wrapped = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        assert isinstance(wrapped, TlsSocket)
-        return wrapped
+        """Return an accepted socket that speaks TLS; its handshake has to follow. It never blocks from now on."""
+        return TlsSocket(sock, self._context)
 
     def user_of(self, sock: TlsSocket) -> str | None:
         """Return the user of the peer's certificate, None if it showed none. Raise ssl.SSLError if it stands for none.
         """
-        shown = sock.getpeercert(binary_form=True)
+        shown = sock.certificate()
         if shown is None:
             return None
         try:
@@ -177,7 +115,6 @@ def _build(config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
     material = read_key(config, read_file)
     authorities = read_authorities(config, read_file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.sslsocket_class = TlsSocket
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
     offer_suites(context, config.offer, config.ssl_cipher_suites)
     if config.client_auth != NONE:

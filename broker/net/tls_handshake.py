@@ -14,7 +14,8 @@ from typing import Any, cast
 from twisted.internet import tcp
 
 from broker.address import host_port
-from broker.net.tls import ListenerTls, TlsSocket
+from broker.net.tls import ListenerTls
+from broker.net.tls_socket import TlsSocket
 from broker.security.handshakes import HandshakeFigures, Handshakes
 from broker.settings.config import BrokerConfig
 from idgen.peer_log import PeerLog
@@ -117,19 +118,20 @@ class HandshakeTurns:
 
 
 class ShakingHands(tcp.Server):
-    """An accepted connection that begins with a handshake of TLS.
+    """An accepted connection that speaks TLS: its handshake, and its reads after that.
 
-    Until it has succeeded, the transport gives no bytes to its protocol, and sends none. `server` is a port with the
-    fields `tls` and `handshakes`.
+    Until the handshake has succeeded, the transport gives no bytes to its protocol, and sends none. `server` is a port
+    with the fields `tls` and `handshakes`.
     """
 
-    socket: TlsSocket
+    socket: TlsSocket  # type: ignore[assignment]  # it has what Twisted's connection calls
 
     def __init__(self, sock: Socket, protocol: Any, client: Any, server: Any, session: int, reactor: Any) -> None:
         self.is_ready = False
         """True while a step of the handshake is due."""
         self.tls: ListenerTls = server.tls
         self._shakes_hands = True
+        self._reads = False
         self._turns: HandshakeTurns = server.handshakes
         super().__init__(self.tls.wrap(sock), protocol, client, server, session, reactor)
         self._turns.opened(self)
@@ -172,6 +174,38 @@ class ShakingHands(tcp.Server):
         self.stopWriting()
         self._turns.succeeded_at(self)
         self._secured(user)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def _read_once(self) -> Exception | None:
+        """Read from the socket once, and hand the bytes on. Return the exception that ends the connection, if any."""
+        raise NotImplementedError
+
+    def doRead(self) -> Exception | None:  # type: ignore[override]
+        if self._shakes_hands:
+            self._turns.stirred(self)
+            return None
+        error = self._read_once()
+        while error is None and self._reads and self.socket.has_more:  # the reactor has no event for them
+            error = self._read_once()
+        return error
+
+    def startReading(self) -> None:
+        self._reads = True
+        super().startReading()
+        if not self._shakes_hands and self.socket.has_more:
+            self.reactor.callLater(0, self._read_decrypted)
+
+    def stopReading(self) -> None:
+        self._reads = False
+        super().stopReading()
+
+    def _read_decrypted(self) -> None:
+        """Read the bytes that TlsSocket has received already."""
+        if not self.disconnected and self._reads and self.socket.has_more and self.doRead() is not None:
+            self.abortConnection()
+
+    # --- closing -------------------------------------------------------------------------------------------------
 
     def connectionLost(self, reason: Any) -> None:
         if self._shakes_hands:

@@ -21,39 +21,17 @@ class TlsStream(ShakingHands):
     """An accepted connection of TLS, for a protocol of Twisted. `user` is that of the peer's certificate, if any."""
 
     user: str | None = None
-    _reads = False
 
     def getPeerCertificate(self) -> bytes | None:
         """Return the peer's certificate (DER), None if it showed none."""
-        return self.socket.getpeercert(binary_form=True)
+        return self.socket.certificate()
 
     def _secured(self, user: str | None) -> None:
         self.user = user
         self.startWriting()  # the protocol may have written already
         self.reactor.callLater(0, self._read_decrypted)
 
-    # --- reading -------------------------------------------------------------------------------------------------
-
-    def startReading(self) -> None:
-        self._reads = True
-        super().startReading()
-        if not self._shakes_hands and self.socket.pending():
-            self.reactor.callLater(0, self._read_decrypted)
-
-    def stopReading(self) -> None:
-        self._reads = False
-        super().stopReading()
-
-    def doRead(self) -> Exception | None:  # type: ignore[override]
-        if self._shakes_hands:
-            self._turns.stirred(self)
-            return None
-        error = self._read()
-        while error is None and self._reads and self.socket.pending():  # no event tells of what is decrypted
-            error = self._read()
-        return error
-
-    def _read(self) -> Exception | None:
+    def _read_once(self) -> Exception | None:
         try:
             size = self.socket.recv_into(_received)
         except BlockingIOError:
@@ -64,11 +42,6 @@ class TlsStream(ShakingHands):
             return main.CONNECTION_DONE
         cast(Any, self.protocol).dataReceived(bytes(_received[:size]))
         return None
-
-    def _read_decrypted(self) -> None:
-        """Read what OpenSSL has decrypted already."""
-        if self.connected and self._reads and self.socket.pending() and self.doRead() is not None:
-            self.abortConnection()
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -81,7 +54,7 @@ class TlsStream(ShakingHands):
         return super().doWrite()
 
     def writeSomeData(self, data: Any) -> Any:
-        """Return how many bytes were sent. The rest is offered again, with more behind it, as OpenSSL wants it."""
+        """Return how many bytes were sent. Twisted offers the rest again, as TlsSocket wants it."""
         if not data:
             return 0
         try:

@@ -5,12 +5,12 @@ from typing import Any
 from broker.log.storage.os_storage import read_now_into
 from broker.net.tls import ListenerTls
 from broker.net.tls_handshake import HandshakeTurns, ShakingHands
+from broker.net.tls_socket import WRITE_BYTES
 from broker.net.transport import PREAD_BYTES, READ_AHEAD_BYTES, Broker, KafkaPort, KafkaTransport, ShortFile
 from broker.settings.config import BrokerConfig
-from broker.wire.frame import FileRegion
+from broker.wire.frame import FileRegion, RegionDescriptor
 
-COPY_BYTES = 128 * 1024  # of a file that are read and encrypted at once
-_copied = memoryview(bytearray(COPY_BYTES))
+_copied = memoryview(bytearray(WRITE_BYTES))
 """The part of a file that is encrypted; one for all connections, because none keeps it."""
 
 
@@ -33,24 +33,8 @@ class TlsTransport(ShakingHands, KafkaTransport):
 
     # --- reading and writing -------------------------------------------------------------------------------------
 
-    def doRead(self) -> Exception | None:  # type: ignore[override]
-        if self._shakes_hands:
-            self._turns.stirred(self)
-            return None
-        error = super().doRead()
-        while error is None and not self._paused and self.socket.pending():  # no event tells of what is decrypted
-            error = super().doRead()
-        return error
-
-    def startReading(self) -> None:
-        super().startReading()
-        if not self._shakes_hands and self.socket.pending():
-            self.reactor.callLater(0, self._read_decrypted)
-
-    def _read_decrypted(self) -> None:
-        """Read what OpenSSL has decrypted already."""
-        if not self.disconnected and not self._paused and self.socket.pending() and self.doRead() is not None:
-            self.abortConnection()
+    def _read_once(self) -> Exception | None:
+        return KafkaTransport.doRead(self)
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
         if self._shakes_hands and not self.disconnecting:
@@ -67,23 +51,30 @@ class TlsTransport(ShakingHands, KafkaTransport):
         return super().send(parts)
 
     def _send_region(self, region: FileRegion, budget: int) -> int:
-        """Encrypt a piece of a file. The piece is read again if the socket is full: its bytes are the same then."""
-        at = region.file.descriptor()
-        if at is None or region.length <= PREAD_BYTES:
-            return super()._send_region(region, budget)
-        piece = _copied[: min(region.length, budget, COPY_BYTES)]
+        """Encrypt a piece of a file, unless the socket has not taken the last one yet."""
+        if self.socket.is_blocked:
+            sent = self.socket.flush()
+        else:
+            at = region.file.descriptor()
+            if at is None or region.length <= PREAD_BYTES:
+                return super()._send_region(region, budget)
+            sent = self.socket.send(self._piece_of(region, at, min(region.length, budget, WRITE_BYTES)))
+        self._queue[0] = FileRegion(region.file, region.position + sent, region.length - sent)
+        return sent
+
+    def _piece_of(self, region: FileRegion, at: RegionDescriptor, size: int) -> memoryview:
+        """Return the first bytes of a region. Raise BlockingIOError if a worker thread has to read them first."""
+        piece = _copied[:size]
         if not self._was_read and not read_now_into(at.fd, region.position, piece):
-            self._read_ahead(FileRegion(region.file, region.position, max(len(piece), READ_AHEAD_BYTES)))
+            self._read_ahead(FileRegion(region.file, region.position, max(size, READ_AHEAD_BYTES)))
             raise BlockingIOError
         if self._was_read:
             self._was_read = False
-            data = region.file.read(region.position, len(piece))
-            if len(data) < len(piece):
+            data = region.file.read(region.position, size)
+            if len(data) < size:
                 raise ShortFile(f"a region of {region.length} bytes is past the end of its file")
             piece[:] = data
-        sent = self.socket.send(piece)
-        self._queue[0] = FileRegion(region.file, region.position + sent, region.length - sent)
-        return sent
+        return piece
 
 
 class TlsPort(KafkaPort):

@@ -78,11 +78,11 @@ class Socket:
         self.sends = 0
         self.room_bytes = None
 
-    def recv_into(self, buffer):
+    def recv_into(self, buffer, nbytes=0):
         if not self.incoming:
             raise BlockingIOError
         data = self.incoming.popleft()
-        taken = min(len(buffer), len(data))
+        taken = min(nbytes or len(buffer), len(data))
         buffer[:taken] = data[:taken]
         if taken < len(data):
             self.incoming.appendleft(data[taken:])
@@ -98,11 +98,20 @@ class Socket:
         self.sent += bytes(data[:taken])
         return taken
 
+    def sendmsg(self, buffers):
+        return self.send(b"".join(buffers))
+
     def setblocking(self, flag):
         pass
 
     def setsockopt(self, *option):
         pass
+
+    def getsockopt(self, *option):
+        return 0
+
+    def getsockname(self):
+        return "127.0.0.1", 9092
 
     def fileno(self):
         return -1

@@ -1,0 +1,83 @@
+"""One end of a TLS connection in memory, without I/O, for the server's connections and for Twisted's clients.
+
+    endpoint = TlsEndpoint(context)                    a server; a client gives the server's name
+    endpoint.incoming.write(data)                      ciphertext of the peer
+    endpoint.shake_hands()                             True once the handshake is over
+    size = endpoint.read_into(view)                    plain bytes
+    endpoint.write(plain)                              all of it, in records of RECORD_BYTES
+    data = endpoint.outgoing.read()                    ciphertext for the peer, after each of these calls
+
+OpenSSL puts alerts, tickets and answers to KeyUpdate into `outgoing` at any of these calls (RFC 8446, sections 4.6
+and 6). The errors are those of `ssl`. After an error `outgoing` has the alert for the peer.
+
+A MemoryBIO keeps the largest size that it once had. So the caller writes and reads in pieces, and not all at once.
+
+`_sslobj` of `ssl.SSLObject` is a private name of Python's. It saves a call for each record.
+"""
+
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+RECORD_BYTES = 1 << 14
+"""The most plain bytes of one record (RFC 8446, section 5.1)."""
+
+
+class TlsEndpoint:
+    """The end of a client, which names its server, or the end of a server."""
+
+    def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self.incoming, self.outgoing, server_side=server_name is None, server_hostname=server_name
+        )
+        openssl: Any = cast(Any, self._tls)._sslobj
+        self._read: Callable[[int, memoryview], int] = openssl.read
+        self._pending: Callable[[], int] = openssl.pending
+        self.write: Callable[[bytes | bytearray | memoryview], int] = openssl.write
+        """Encrypt plain bytes, in records of at most RECORD_BYTES. Return how many, which is all of them."""
+        self.has_more = False
+        """True if the last `read_into` left bytes, because its view was full."""
+        self.has_ended = False
+        """True once the peer has said that nothing more comes (close_notify)."""
+
+    def shake_hands(self) -> bool:
+        """Go on with the handshake as far as `incoming` allows. Return True once it is over."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        self.has_more = self.incoming.pending > 0
+        return True
+
+    def read_into(self, view: memoryview) -> int:
+        """Decrypt into a view until it is full, or no whole record is left. Return the number of bytes."""
+        incoming, pending = self.incoming, self._pending
+        room, total = len(view), 0
+        while incoming.pending or pending():
+            if total == room:
+                self.has_more = True
+                return total
+            try:
+                size = self._read(room - total, view[total:] if total else view)
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLZeroReturnError:
+                size = 0
+            if not size:
+                self.has_ended = True
+                break
+            total += size
+        self.has_more = False
+        return total
+
+    def end(self) -> None:
+        """Tell the peer that nothing more comes (close_notify), without a wait for its answer."""
+        try:
+            self._tls.unwrap()
+        except (ssl.SSLError, ValueError):
+            pass  # the peer has not said its end yet, and need not
+
+    def certificate(self) -> bytes | None:
+        """Return the peer's certificate (DER), None if it showed none."""
+        return self._tls.getpeercert(binary_form=True)

@@ -1,0 +1,299 @@
+"""A socket of TLS in memory: every byte arrives once and in order, however the network and the caller cut them."""
+
+import ssl
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.net import tls_socket
+from broker.net.tls_socket import FEED_BYTES, WRITE_BYTES, TlsSocket
+from broker.security.tls_endpoint import RECORD_BYTES
+from tests.broker.net.polled_server import Socket
+from tests.broker.net.tls_pair import CONTEXT, VERSIONS, TlsClient, TlsPair, client_context
+
+SIZES = st.one_of(
+    st.integers(1, 300),
+    st.sampled_from([RECORD_BYTES - 1, RECORD_BYTES, RECORD_BYTES + 1, FEED_BYTES, WRITE_BYTES, WRITE_BYTES + 1]),
+    st.integers(1, 300_000),
+)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["client writes", "arrives", "read", "queue", "send", "room", "client reads"]), SIZES),
+    max_size=40,
+)
+
+
+def numbered(start, size):
+    """Return bytes of a stream from a position on, in which neighbours differ."""
+    return bytes((start + at) * 31 % 251 for at in range(min(size, 251))) * (size // 251 + 1)
+
+
+class Model:
+    """A caller with a queue of bytes, as each transport has one. It acts on events only, and on `has_more`."""
+
+    def __init__(self, version):
+        self.pair = TlsPair(version)
+        self.pair.socket.room_bytes = 0
+        self.queue = bytearray()
+        self.requests, self.answers = bytearray(), bytearray()
+        self.received, self.delivered = bytearray(), bytearray()
+
+    def take(self, step, size):
+        pair = self.pair
+        if step == "client writes":
+            data = numbered(len(self.requests), size)[:size]
+            self.requests += data
+            pair.client.write(data)
+        elif step == "arrives":
+            pair.client.deliver(size)
+        elif step == "read":
+            self.read(size)
+        elif step == "queue":
+            data = numbered(len(self.answers), size)[:size]
+            self.answers += data
+            self.queue += data
+        elif step == "send":
+            self.send()
+        elif step == "room":
+            pair.socket.room_bytes = size
+        else:
+            self.delivered += pair.client.read()
+
+    def read(self, size):
+        """Read as a transport does: after an event of the socket, and while bytes are left that have no event."""
+        if self.pair.socket.incoming or self.pair.server.has_more:
+            data = self.pair.receive(size)
+            assert data != b"" and len(data or b"") <= size
+            self.received += data or b""
+            assert self.requests.startswith(self.received)
+
+    def send(self):
+        """Send once; return False if the socket had no room."""
+        if not self.queue:
+            return True
+        try:
+            sent = self.pair.server.send(memoryview(bytes(self.queue)))
+        except BlockingIOError:
+            return False
+        assert 0 < sent <= len(self.queue)
+        del self.queue[:sent]
+        return True
+
+    def finish(self):
+        """Give room and buffers until no event is left."""
+        self.pair.client.deliver()
+        while self.pair.socket.incoming or self.pair.server.has_more:
+            self.read(100_000)
+        self.pair.socket.room_bytes = None
+        while self.queue:
+            assert self.send()
+        self.delivered += self.pair.client.read()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(steps=STEPS)
+def test_each_byte_arrives_once_and_in_order_and_none_stands_still(version, steps):
+    model = Model(version)
+    for step, size in steps:
+        model.take(step, size)
+    model.finish()
+    assert model.received == model.requests and model.delivered == model.answers
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_read_takes_many_records():
+    pair = TlsPair()
+    for number in range(100):
+        pair.client.write(bytes([number]) * 1_000)
+    pair.client.deliver()
+    assert pair.receive() == b"".join(bytes([number]) * 1_000 for number in range(100))
+    assert not pair.server.has_more and pair.receive() is None
+
+
+def test_bytes_for_which_a_buffer_has_no_room_need_no_event():
+    pair = TlsPair()
+    pair.client.write(b"a" * 10)
+    pair.client.write(b"b" * 10)
+    pair.client.deliver()
+    assert pair.receive(15) == b"a" * 10 + b"b" * 5
+    assert pair.server.has_more and not pair.socket.incoming
+    assert pair.receive() == b"b" * 5 and not pair.server.has_more
+
+
+def test_a_part_of_a_record_is_no_byte():
+    pair = TlsPair()
+    pair.client.write(b"a" * 100)
+    while len(pair.client.wire) > 1:
+        pair.client.deliver(1)
+        assert pair.receive() is None and not pair.server.has_more
+    pair.client.deliver()
+    assert pair.receive() == b"a" * 100
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("size", [1, 5_000, 100_000])
+def test_a_peer_that_ends_right_behind_its_bytes_is_read_and_then_at_its_end(version, size):
+    pair = TlsPair(version)
+    pair.client.write(b"a" * size)
+    pair.client.end()
+    pair.client.deliver()
+    assert pair.receive() == b"a" * size
+    assert pair.server.has_more, "no event of the socket tells of the end"
+    assert pair.receive() == b"" and not pair.server.has_more
+
+
+def test_a_connection_that_ends_without_a_word_is_at_its_end():
+    pair = TlsPair()
+    pair.client.write(b"a")
+    pair.client.deliver()
+    pair.socket.incoming.append(b"")
+    assert pair.receive() == b"a" and pair.receive() == b""
+
+
+def test_a_forged_record_is_an_error_whose_alert_reaches_the_peer():
+    pair = TlsPair()
+    pair.client.write(b"a" * 100)
+    pair.client.wire[50] ^= 1
+    pair.client.deliver()
+    with pytest.raises(ssl.SSLError):
+        pair.receive()
+    with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):
+        pair.client.read()
+
+
+def test_a_read_of_large_records_feeds_openssl_in_pieces(monkeypatch):
+    """A MemoryBIO keeps the largest size that it once had, for each of thousands of connections."""
+    largest = []
+
+    class Watched(deque):
+        """The received bytes of a socket; each read notes what OpenSSL has not decrypted yet."""
+
+        def popleft(self):
+            largest.append(pair.server._endpoint.incoming.pending)
+            return super().popleft()
+
+    pair = TlsPair()
+    pair.socket.incoming = Watched()
+    for _ in range(20):
+        pair.client.write(b"a" * 100_000)
+        pair.client.deliver()
+    received = 0
+    while received < 2_000_000:
+        received += len(pair.receive(100) or b"") + len(pair.receive(40_000) or b"")
+    assert max(largest) <= 2 * RECORD_BYTES
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def test_many_records_leave_in_one_call():
+    pair = TlsPair()
+    before = pair.socket.sends
+    assert pair.server.send(b"a" * WRITE_BYTES) == WRITE_BYTES and pair.socket.sends == before + 1
+    assert pair.client.read() == b"a" * WRITE_BYTES
+
+
+def test_bytes_count_as_sent_once_their_ciphertext_has_left():
+    pair = TlsPair()
+    pair.socket.room_bytes = 1_000
+    data = b"a" * 50_000
+    for _ in range(3):
+        with pytest.raises(BlockingIOError):
+            pair.server.send(data)
+        assert pair.server.is_blocked
+    pair.socket.room_bytes = None
+    assert pair.server.send(data + b"b") == len(data) and not pair.server.is_blocked
+    assert pair.server.send(b"b") == 1
+    assert pair.client.read() == data + b"b"
+
+
+def test_the_end_is_told_behind_all_bytes():
+    pair = TlsPair()
+    pair.server.send(b"a" * 100)
+    pair.server.say_end()
+    assert pair.client.read() == b"a" * 100
+    assert pair.client.tls.read(1) == b"", "close_notify"
+
+
+def test_a_peer_that_reads_no_alerts_is_disconnected_before_they_fill_the_memory(monkeypatch):
+    """A client of TLS 1.2 asks to renegotiate, again and again, and is refused with an alert each time."""
+    monkeypatch.setattr(tls_socket, "ANSWERS_BYTES", 200)
+    pair = TlsPair(ssl.TLSVersion.TLSv1_2)
+    pair.socket.room_bytes = 0
+    with pytest.raises(BlockingIOError):
+        pair.server.send(b"answer")
+    answer = pair.server._endpoint
+    for _ in range(7):
+        answer.outgoing.write(b"alert" * 8)  # Python's client cannot ask for it
+    pair.client.write(b"a")
+    pair.client.deliver()
+    with pytest.raises(ConnectionAbortedError, match="more than 200 bytes of alerts unread"):
+        pair.receive()
+
+
+# --- handshakes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_handshake_may_come_byte_by_byte_and_have_room_for_one(version):
+    socket = Socket()
+    server, client = TlsSocket(socket, CONTEXT), TlsClient(socket, client_context(version))
+    socket.room_bytes, wants = 0, set()
+    for _ in range(20_000):
+        if client.shake_hands() and not client.wire and server_is_done(server, wants):
+            break
+        client.deliver(1)
+        socket.room_bytes += 1
+        server_is_done(server, wants)
+    assert wants == {ssl.SSLWantReadError, ssl.SSLWantWriteError}
+    socket.room_bytes = None
+    server.send(b"hello")
+    assert client.read() == b"hello"
+
+
+def server_is_done(server, wants):
+    try:
+        server.do_handshake()
+    except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+        wants.add(type(error))
+        return False
+    return True
+
+
+def test_requests_right_behind_a_handshake_need_no_event():
+    pair = TlsPair.__new__(TlsPair)
+    pair.socket = Socket()
+    pair.server, pair.client = TlsSocket(pair.socket, CONTEXT), TlsClient(pair.socket)
+    pair.client.shake_hands()
+    pair.client.deliver()
+    assert not pair.step()
+    assert pair.client.shake_hands()
+    pair.client.write(b"request")
+    pair.client.deliver()
+    assert pair.step() and pair.server.has_more
+    assert pair.receive() == b"request"
+
+
+def test_the_alert_of_a_failed_handshake_reaches_the_peer():
+    socket = Socket()
+    context = ssl.create_default_context()
+    context.set_ciphers("ECDHE-RSA-AES128-SHA")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    server, client = TlsSocket(socket, CONTEXT), TlsClient(socket, context)
+    client.shake_hands()
+    client.deliver()
+    with pytest.raises(ssl.SSLError):
+        server.do_handshake()
+    with pytest.raises(ssl.SSLError, match="ALERT_HANDSHAKE_FAILURE"):
+        client.shake_hands()
+
+
+def test_a_peer_that_ends_in_the_handshake_is_an_unexpected_end():
+    socket = Socket()
+    server = TlsSocket(socket, CONTEXT)
+    socket.incoming.append(b"")
+    with pytest.raises(ssl.SSLEOFError):
+        server.do_handshake()
