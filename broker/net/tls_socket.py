@@ -130,7 +130,7 @@ class TlsSocket:
             return endpoint.read_into(view)
         at = total = 0
         while at < size:
-            end = size if endpoint.has_more else min(at + FEED_BYTES, size)
+            end = min(at + FEED_BYTES, size)
             endpoint.incoming.write(_received[at:end])
             total += endpoint.read_into(view[total:])
             if endpoint.has_ended:
