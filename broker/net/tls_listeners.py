@@ -7,7 +7,7 @@ from twisted.internet.task import LoopingCall
 
 from broker.net.tls import ListenerTls
 from broker.net.tls_handshake import HandshakeTurns
-from broker.net.tls_stream import TlsStream
+from broker.net.tls_stream import TlsStreamTransport
 from broker.net.tls_transport import TlsPort
 from broker.net.transport import Broker, KafkaPort
 from broker.security.handshakes import HandshakeFigures
@@ -47,7 +47,7 @@ class TlsListeners:
         """Let the connections of a bound port of Twisted's speak TLS, if the name has it."""
         tls = self.listeners.get(name)
         if tls is not None:
-            port.transport, port.tls, port.handshakes = TlsStream, tls, self._of_ports
+            port.transport, port.tls, port.handshakes = TlsStreamTransport, tls, self._of_ports
 
     def serve(self) -> None:
         """Begin to look at the files of certificates."""

@@ -17,7 +17,7 @@ _received = memoryview(bytearray(READ_BYTES))
 
 
 @implementer(ISSLTransport)
-class TlsStream(ShakingHands):
+class TlsStreamTransport(ShakingHands):
     """An accepted connection of TLS, for a protocol of Twisted. `user` is that of the peer's certificate, if any."""
 
     user: str | None = None
