@@ -83,10 +83,14 @@ class HandshakeTurns:
     def failed_at(self, transport: "ShakingHands", reason: str) -> None:
         """Close a connection whose handshake cannot succeed."""
         self._figures.failed += 1
-        line = f"connection of {transport.peer} to {transport.tls.listener} closed: {reason}"
-        self._log.note(transport.peer_address, line)
+        self.refused(transport, reason)
         transport.abortConnection()  # it is closed in a later turn
         self.ended(transport)
+
+    def refused(self, transport: "ShakingHands", reason: str) -> None:
+        """Log why a connection is closed, in or after its handshake."""
+        line = f"connection of {transport.peer} to {transport.tls.listener} closed: {reason}"
+        self._log.note(transport.peer_address, line)
 
     def ended(self, transport: "ShakingHands") -> None:
         """Let others begin, because a handshake is over or its connection closed."""
@@ -188,6 +192,8 @@ class ShakingHands(tcp.Server):
         error = self._read_once()
         while error is None and self._reads and self.socket.has_more:  # the reactor has no event for them
             error = self._read_once()
+        if error is not None and self.socket.refusal:
+            self._turns.refused(self, self.socket.refusal)
         return error
 
     def startReading(self) -> None:

@@ -2,12 +2,14 @@
 
 OpenSSL alone makes two calls for each record that it reads, and one for each that it writes. Here it works in memory.
 
-Reading: one `recv_into` takes the ciphertext of many records into a buffer that all connections share. OpenSSL gets it
-in pieces and decrypts them straight into the caller's buffer.
+Reading: the ciphertext of many records is received into a buffer that all connections share. OpenSSL decrypts it
+straight into the caller's buffer. A record without plain bytes (KeyUpdate) costs 50 times as much CPU time as its bytes
+in a large record, and any peer can send it before its login. So a peer's first piece is small. Pieces grow while they
+are mostly plain bytes, and a read ends with the first piece that is not.
 
 Writing has two states:
 
-    clear      No ciphertext is left. `send` encrypts at most WRITE_BYTES and gives all of it to the socket in one call.
+    clear      No ciphertext is left. `send` encrypts at most `send_bytes`, and gives all to the socket in one call.
     blocked    The socket took less. `_unsent` is the rest of the ciphertext, and stands for `_encrypted` plain bytes,
                which no `send` has returned yet. Each `send` offers the same bytes again, and sends the rest.
 
@@ -22,13 +24,16 @@ from typing import Any
 
 from broker.security.tls_endpoint import RECORD_BYTES, TlsEndpoint
 
-RECEIVE_BYTES = 256 * 1024  # room for the ciphertext of one read
-FEED_BYTES = 32 * 1024  # of ciphertext that OpenSSL gets at once; a connection keeps a buffer of a third more
+RECEIVE_BYTES = 256 * 1024  # of ciphertext; a read that has received as much ends
+FEED_BYTES = 32 * 1024  # the largest piece of ciphertext; a connection keeps a buffer of a third more
+FIRST_BYTES = 4 * 1024  # the first piece, and the one after a piece that is mostly not plain
+SILENT_BYTES = 32 * 1024  # of ciphertext without a plain byte; one record has at most 18,437 (RFC 5246, 6.2.3)
 WRITE_BYTES = 128 * 1024  # the most that is encrypted at once
-ANSWERS_BYTES = 16 * 1024  # of alerts and key updates that a peer may leave unread
+BLOCKED_BYTES = 32 * 1024  # the most that is encrypted at once for a peer that is slow or new
+ANSWERS_BYTES = 16 * 1024  # the most alerts and key updates that wait for one peer
 _NOTHING = memoryview(b"")
-_received = memoryview(bytearray(RECEIVE_BYTES))
-"""The ciphertext of one read; one for all connections, because OpenSSL copies it at once."""
+_received = memoryview(bytearray(FEED_BYTES))
+"""One piece of ciphertext. All connections share it, because OpenSSL copies it at once."""
 
 
 class TlsSocket:
@@ -42,7 +47,14 @@ class TlsSocket:
         self._endpoint = TlsEndpoint(context)
         self._is_secured = False
         self.has_more = False
-        """True if bytes or the peer's end are left to read, for which the reactor has no event."""
+        """True if bytes, the peer's end or an error are left to read, for which the reactor has no event."""
+        self.refusal = ""
+        """Why `recv_into` has given the peer up with ConnectionAbortedError, for the log."""
+        self.send_bytes = BLOCKED_BYTES
+        """The most that the next `send` encrypts. It grows while the socket takes all, up to WRITE_BYTES."""
+        self._piece_bytes = FIRST_BYTES
+        self._silent_bytes = 0
+        """The ciphertext that has come since the last plain byte."""
         self._unsent = _NOTHING
         self._encrypted = 0
         self.fileno = sock.fileno
@@ -95,10 +107,13 @@ class TlsSocket:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive at most once, and decrypt into a view. Return the number of bytes, 0 at the peer's end.
+        """Receive and decrypt into a view, which has room. Return the number of bytes, 0 at the peer's end.
 
-        Raise BlockingIOError if no whole record has come, OSError if the peer breaks the protocol.
+        Raise BlockingIOError if no whole record has come, OSError if the peer breaks the protocol, and
+        ConnectionAbortedError if it sends or provokes too much that is no plain byte. The plain bytes before a broken
+        record come first: the next call raises the error.
         """
+        assert len(view), "without room a caller would read for ever while `has_more`"
         endpoint = self._endpoint
         try:
             if self.has_more:
@@ -106,42 +121,79 @@ class TlsSocket:
             elif endpoint.has_ended:
                 return 0
             else:
-                size = self._socket.recv_into(_received, min(max(len(view), RECORD_BYTES), RECEIVE_BYTES))
-                if not size:
-                    return 0
-                total = self._decrypt(size, view)
+                total = self._receive(view)
         except ssl.SSLError:
             self._answer()  # the alert
             raise
         if endpoint.outgoing.pending:
+            self._check_answers()
             self._answer()
-            if endpoint.outgoing.pending > ANSWERS_BYTES:
-                raise ConnectionAbortedError(f"the peer leaves more than {ANSWERS_BYTES} bytes of alerts unread")
         self.has_more = endpoint.has_more or endpoint.has_ended and total > 0
         if not total and not endpoint.has_ended:
             raise BlockingIOError
         return total
 
-    def _decrypt(self, size: int, view: memoryview) -> int:
-        """Decrypt received bytes. OpenSSL keeps what the view has no room for: less than two records."""
+    def _receive(self, view: memoryview) -> int:
+        """Receive and decrypt pieces, until the socket has no more or one is mostly not plain.
+
+        OpenSSL keeps what the view has no room for: less than two records.
+        """
         endpoint = self._endpoint
-        if size <= FEED_BYTES:
-            endpoint.incoming.write(_received[:size])
-            return endpoint.read_into(view)
-        at = total = 0
-        while at < size:
-            end = min(at + FEED_BYTES, size)
-            endpoint.incoming.write(_received[at:end])
-            total += endpoint.read_into(view[total:])
-            if endpoint.has_ended:
-                break
-            at = end
-        return total
+        room, received, total = len(view), 0, 0
+        while True:
+            wanted = min(max(room - total, RECORD_BYTES), self._piece_bytes)
+            try:
+                size = self._socket.recv_into(_received, wanted)
+                endpoint.incoming.write(_received[:size])
+                plain = endpoint.read_into(view[total:] if total else view)
+            except ssl.SSLError:
+                if not total:
+                    raise
+                endpoint.has_more = True  # the next read raises it again
+                return total
+            except OSError:
+                if not total:
+                    raise
+                return total  # the next event of the socket tells of it
+            if not size:
+                endpoint.has_ended = True
+                return total
+            total += plain
+            received += size
+            self._weigh(size, plain)
+            if size < wanted or total == room or 2 * plain < size or received >= RECEIVE_BYTES:
+                return total
+            if endpoint.has_more or endpoint.has_ended:
+                return total
+
+    def _weigh(self, size: int, plain: int) -> None:
+        """Choose the size of the next piece. Raise ConnectionAbortedError after many without a plain byte."""
+        if not plain:
+            self._silent_bytes += size
+            if self._silent_bytes >= SILENT_BYTES:
+                self._refuse(f"it has sent {self._silent_bytes} bytes of TLS without a byte of a request in them")
+            return
+        self._silent_bytes = 0
+        if size >= FIRST_BYTES and not self._endpoint.has_more:
+            if 2 * plain < size:
+                self._piece_bytes = FIRST_BYTES
+            elif size >= self._piece_bytes:
+                self._piece_bytes = min(2 * size, FEED_BYTES)
+
+    def _check_answers(self) -> None:
+        """Raise ConnectionAbortedError if too many alerts and key updates wait for the peer."""
+        waiting = self._endpoint.outgoing.pending + (0 if self._encrypted else len(self._unsent))
+        if waiting > ANSWERS_BYTES:
+            self._refuse(f"{waiting} bytes of TLS alerts and key updates wait for it, and the most is {ANSWERS_BYTES}")
+
+    def _refuse(self, reason: str) -> None:
+        self.refusal = reason
+        raise ConnectionAbortedError(reason)
 
     # --- writing -------------------------------------------------------------------------------------------------
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Encrypt and send at most WRITE_BYTES. Return how many bytes have left; BlockingIOError if none have.
+        """Encrypt and send at most `send_bytes`. Return how many bytes have left; BlockingIOError if none have.
 
         `flags` are a plain socket's, and mean nothing here.
         """
@@ -149,7 +201,7 @@ class TlsSocket:
             return sent
         endpoint, size = self._endpoint, len(data)
         if size > RECORD_BYTES:
-            return self._send_records(memoryview(data)[:WRITE_BYTES])
+            return self._send_records(memoryview(data)[: self.send_bytes])
         endpoint.write(data)
         ciphertext = endpoint.outgoing.read()
         try:
@@ -172,10 +224,13 @@ class TlsSocket:
             sent = 0
         if sent < sum(map(len, records)):
             self._block(memoryview(b"".join(records))[sent:], len(view))
+        if self.send_bytes < WRITE_BYTES:
+            self.send_bytes += RECORD_BYTES
         return len(view)
 
     def _block(self, unsent: memoryview, encrypted: int) -> None:
         self._unsent, self._encrypted = unsent, encrypted
+        self.send_bytes = BLOCKED_BYTES
         raise BlockingIOError
 
     @property

@@ -58,7 +58,7 @@ class TlsTransport(ShakingHands, KafkaTransport):
             at = region.file.descriptor()
             if at is None or region.length <= PREAD_BYTES:
                 return super()._send_region(region, budget)
-            sent = self.socket.send(self._piece_of(region, at, min(region.length, budget, WRITE_BYTES)))
+            sent = self.socket.send(self._piece_of(region, at, min(region.length, budget, self.socket.send_bytes)))
         self._queue[0] = FileRegion(region.file, region.position + sent, region.length - sent)
         return sent
 

@@ -37,9 +37,12 @@ class TlsEndpoint:
         self.write: Callable[[bytes | bytearray | memoryview], int] = openssl.write
         """Encrypt plain bytes, in records of at most RECORD_BYTES. Return how many, which is all of them."""
         self.has_more = False
-        """True if the last `read_into` left bytes, because its view was full."""
+        """True if `read_into` has more to do: its view was full, an error comes next, or the peer sent bytes right
+        behind the handshake."""
         self.has_ended = False
-        """True once the peer has said that nothing more comes (close_notify)."""
+        """True once the peer has said that nothing more comes (close_notify). The caller sets it at the end of the
+        connection."""
+        self._error: ssl.SSLError | None = None
 
     def shake_hands(self) -> bool:
         """Go on with the handshake as far as `incoming` allows. Return True once it is over."""
@@ -51,7 +54,12 @@ class TlsEndpoint:
         return True
 
     def read_into(self, view: memoryview) -> int:
-        """Decrypt into a view until it is full, or no whole record is left. Return the number of bytes."""
+        """Decrypt into a view until it is full, or no whole record is left. Return the number of bytes.
+
+        The bytes before a broken record are returned. The next call raises the error, as do all that follow.
+        """
+        if self._error is not None:
+            raise self._error
         incoming, pending = self.incoming, self._pending
         room, total = len(view), 0
         while incoming.pending or pending():
@@ -64,6 +72,12 @@ class TlsEndpoint:
                 break
             except ssl.SSLZeroReturnError:
                 size = 0
+            except ssl.SSLError as error:
+                self._error = error
+                if not total:
+                    raise
+                self.has_more = True
+                return total
             if not size:
                 self.has_ended = True
                 break

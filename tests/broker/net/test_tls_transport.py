@@ -14,6 +14,7 @@ from broker.security.tls_config import TlsConfig
 from tests.broker.engine_client import METADATA, PRODUCE, EngineClient, produce_request
 from tests.broker.net.polled_server import PolledServer, Socket
 from tests.broker.net.tls_pair import AUTHORITY, TlsClient
+from tests.broker.net.tls_records import ClientRecords, logged_context
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def worlds():
 class TlsPeer:
     """One connection of TLS to a polled server, after its handshake."""
 
-    def __init__(self, world, *early):
+    def __init__(self, world, *early, context=None):
         """`early` are requests that arrive together with the client's last bytes of the handshake."""
         issued = AUTHORITY.issue("broker")
         config = TlsConfig(
@@ -42,7 +43,7 @@ class TlsPeer:
         server = SimpleNamespace(broker=world.server, listener="SSL", _realPortNumber=9092, tls=tls, handshakes=turns)
         self._world = world
         self.socket = Socket()
-        self.tls = TlsClient(self.socket)
+        self.tls = TlsClient(self.socket, context)
         self.transport = TlsTransport(self.socket, NullProtocol(), ("10.0.0.7", 50_000), server, 0, world.reactor)
         self.transport.startReading()
         self.client = EngineClient(world.broker, self.transport.conn, "test", True)
@@ -124,6 +125,16 @@ def test_requests_right_behind_the_rest_of_a_large_one_need_no_event(worlds):
     sent = [large, *peer.write(*[asking()] * 100)]
     peer.settle()
     assert peer.answered() == sent
+
+
+def test_a_client_that_sends_only_key_updates_is_disconnected_and_the_log_says_why(worlds):
+    context, directory = logged_context()
+    peer = TlsPeer(worlds(), context=context)
+    peer.socket.incoming.append(ClientRecords(peer.tls, directory).key_updates(100_000))
+    peer.settle()
+    assert peer.transport.disconnected
+    reason = "it has sent 32768 bytes of TLS without a byte of a request in them"
+    assert peer.log == [f"connection of 10.0.0.7:50000 to SSL closed: {reason}"]
 
 
 def test_one_that_reads_no_answers_is_not_read_from_until_it_does(worlds):

@@ -83,10 +83,10 @@ class TlsClient:
 class TlsPair:
     """A TlsSocket whose handshake with a client has succeeded."""
 
-    def __init__(self, version=ssl.TLSVersion.TLSv1_3):
+    def __init__(self, version=ssl.TLSVersion.TLSv1_3, context=None):
         self.socket = Socket()
         self.server = TlsSocket(self.socket, CONTEXT)
-        self.client = TlsClient(self.socket, client_context(version))
+        self.client = TlsClient(self.socket, context or client_context(version))
         is_over = False
         while not is_over:
             is_over = self.client.shake_hands()
@@ -100,6 +100,13 @@ class TlsPair:
         except ssl.SSLWantReadError:
             return False
         return True
+
+    def receive_all(self):
+        """Read on events of the socket, and while the server has more. Return the bytes of each read."""
+        reads = []
+        while self.socket.incoming or self.server.has_more:
+            reads.append(self.receive())
+        return [data for data in reads if data is not None]
 
     def receive(self, size=1 << 20):
         """Read once into a buffer of this size; None if nothing has come."""
