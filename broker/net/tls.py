@@ -15,8 +15,6 @@ from broker.security.tls_config import NONE, REQUIRED, TlsConfig
 from broker.security.tls_context import Signature, offer_suites, read_file, show, signature_of, trust
 from idgen.settings import InvalidSetting
 
-KAFKA_HINT = "set security.protocol=SSL at the client"
-
 
 class ListenerTls:
     """The TLS of one listener, or of another port: "http" or "ids".
@@ -24,7 +22,7 @@ class ListenerTls:
     `log` takes the lines of a certificate that cannot be taken. `hint` says how a client gets TLS there.
     """
 
-    def __init__(self, listener: str, config: TlsConfig, log: Callable[[str], None], hint: str = KAFKA_HINT) -> None:
+    def __init__(self, listener: str, config: TlsConfig, log: Callable[[str], None], hint: str) -> None:
         self.listener = listener
         self.hint = hint
         self.config = config

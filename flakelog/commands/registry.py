@@ -198,7 +198,9 @@ def move(
             operations.carry_out_move(coordinator, plan)
     print_move(plan.before, plan.after, as_json)
     name_at_end(plan.at_end)
-    if not execute:
+    if execute:
+        _say_done(plan, "moved")
+    else:
         _say_planned(plan, "--execute does it")
 
 
@@ -245,6 +247,12 @@ def copy(
     print_move(plan.before, plan.after, as_json)
     if only_plan:
         _say_planned(plan, "without --plan it is")
+    else:
+        _say_done(plan, f"copied to {goal}")
+
+
+def _say_done(plan: "OffsetMove", done: str) -> None:
+    click.echo(f"{count_of(len(plan.after), 'offset')} {done}", err=True)
 
 
 def _say_planned(plan: "OffsetMove", how: str) -> None:

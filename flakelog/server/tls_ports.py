@@ -48,16 +48,20 @@ def tls_of_peers(settings: Settings) -> "IdTls | None":
 
 def read_tls(name: str, settings: Settings, report: Report) -> "ListenerTls":
     """Read the key and certificates of a listener or a port. Raise InvalidSetting."""
-    from broker.net.tls import KAFKA_HINT, ListenerTls, exposed_files
+    from broker.net.tls import ListenerTls, exposed_files
 
     config = settings.port_tls[name] if name in settings.port_tls else settings.listener_tls[name]
     if name in settings.port_tls and not config.ssl_keystore_location and not config.ssl_keystore_key:
         wanted = f"needs a private key: flakelog.{name}.ssl.keystore.location, or ssl.keystore.location"
         raise InvalidSetting(f"flakelog.{name}.ssl.enable", "true", wanted)
     with errors_as_given(name, settings.properties, TLS_SETTINGS):
-        made = ListenerTls(name, config, report, HINTS.get(name, KAFKA_HINT))
+        made = ListenerTls(name, config, report, HINTS.get(name) or _hint(settings.server.protocols[name]))
     for file in exposed_files(config):
         report(f"other users of this machine can read {file}, which has the private key of {name}: chmod 600 it")
     if (why := made.why_not_valid(int(time.time() * 1000))) is not None:
         report(f"clients will refuse {name}: {why}")
     return made
+
+
+def _hint(protocol: str) -> str:
+    return f"set security.protocol={protocol} at the client"

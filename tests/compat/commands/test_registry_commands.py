@@ -136,7 +136,7 @@ def test_a_move_is_shown_before_it_is_made(registry, kazoo, group):
     assert code == 0 and table(out)[1:] == [["orders", "0", "4", "0"], ["orders", "1", "6", "0"]]
     assert errors == "nothing is changed yet; --execute does it\n"
     assert offsets(kazoo, group) == {0: 4, 1: 6}
-    assert registry(f"move {group} --to earliest --execute")[::2] == (0, "")
+    assert registry(f"move {group} --to earliest --execute")[::2] == (0, "2 offsets moved\n")
     assert offsets(kazoo, group) == {0: 0, 1: 0}
 
 
@@ -170,15 +170,16 @@ def test_offsets_are_copied_to_kafka(registry, server, group):
     assert "nothing is changed yet" in errors
     with Client(server.address) as client:
         assert groups.committed(client, group) == {}
-        assert registry(f"copy {group} --to kafka --yes")[0] == 0
+        assert registry(f"copy {group} --to kafka --yes")[::2] == (0, "2 offsets copied to kafka\n")
         assert groups.committed(client, group) == {("orders", 0): 4, ("orders", 1): 6}
 
 
 def test_offsets_are_copied_from_kafka_under_another_name(registry, server, kazoo, group):
     with Client(server.address) as client:
         groups.commit(client, "of-kafka", {("orders", 0): 9})
-    code, out, _ = registry(f"copy of-kafka --to zookeeper --as {group} --yes --json")
-    assert code == 0 and objects(out) == [{"topic": "orders", "partition": 0, "before": 4, "after": 9}]
+    code, out, errors = registry(f"copy of-kafka --to zookeeper --as {group} --yes --json")
+    assert code == 0 and errors == "1 offset copied to zookeeper\n"
+    assert objects(out) == [{"topic": "orders", "partition": 0, "before": 4, "after": 9}]
     assert offsets(kazoo, group) == {0: 9, 1: 6}
 
 

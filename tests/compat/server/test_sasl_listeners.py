@@ -10,7 +10,7 @@ import pytest
 from broker.wire.errors import ErrorCode
 from tests.broker.scram_client import ScramClient
 from tests.compat.console.console_visitor import Visitor
-from tests.compat.raw_connection import fetch_frame
+from tests.compat.raw_connection import RawConnection, fetch_frame
 from tests.compat.sasl_connection import SaslConnection
 from tests.compat.sasl_users import MECHANISMS, PASSWORD, USER, listener_jaas, set_password, settings
 from tests.compat.server_process import DidNotStart, ServerProcess
@@ -84,6 +84,13 @@ def test_the_log_names_the_user_that_failed_and_the_listener_that_takes_password
     assert r"closed: unknown user or wrong password: 'eve\n2026-01-01 forged'" in line
     assert "SASL_PLAINTEXT takes passwords in plain text" in server.log
     assert "SASL_SSL takes passwords" not in server.log
+
+
+def test_a_client_without_tls_is_told_the_protocol_of_the_listener(server):
+    with RawConnection(server.addresses["broker.SASL_SSL"], source="127.0.3.3") as plain:
+        plain.socket.sendall(fetch_frame(1, "not-there"))
+        plain.read_to_end()
+    server.wait_for_log("it does not speak TLS, and this listener does: set security.protocol=SASL_SSL at the client")
 
 
 def test_outcomes_are_metrics(server):

@@ -29,7 +29,7 @@ FIRST = range(0, 60)
 UNLUCKY, LATE, SILENT, AWAY = 13, 7, 17, 19
 LUCKY = set(FIRST) - {UNLUCKY}
 EVEN = {n for n in LUCKY if n % 2 == 0}
-TIMEOUT = ("--set", "topology.message.timeout.secs=1")
+TIMEOUT = ("--set", "topology.message.timeout.secs=4")  # longer than a busy machine keeps a tuple waiting
 
 
 class Run:
