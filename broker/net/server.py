@@ -432,7 +432,7 @@ class BrokerServer:
             self._timer.arm(now)
 
     def _tick(self) -> None:
-        """Do what is due by time."""
+        """Let the engine do what is due now, and have a turn."""
         now = self.now()
         try:
             self._engine.tick(now)
