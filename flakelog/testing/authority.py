@@ -13,6 +13,18 @@ from cryptography.x509.oid import NameOID
 ECDSA, RSA = "ecdsa", "rsa"
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 _DAY = datetime.timedelta(days=1)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""Clients that check strictly by RFC 5280 demand it of an authority. Python does so from 3.13 on."""
 
 
 class Issued:
@@ -68,6 +80,7 @@ class Authority:
             .not_valid_before(now - _DAY)
             .not_valid_after(now + 30 * _DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False)
             .sign(self.key, hashes.SHA256())
         )
