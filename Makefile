@@ -134,7 +134,7 @@ house:
 docs: venv
 	$(BIN)/mkdocs build --strict
 
-# The cores: no Java, no sockets; three to four minutes on two cores. The order of sets is fixed, so that a seed of a
+# The cores: no Java, no sockets; four to five minutes on two cores. The order of sets is fixed, so that a seed of a
 # simulation has one history.
 unit: venv bytecode
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest tests --ignore=tests/compat --ignore=tests/test_tidy.py -m 'not soak' -n $(JOBS)
