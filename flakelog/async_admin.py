@@ -58,7 +58,7 @@ class AsyncAdmin:
         if self._closing is None:
             self._admin.close()  # ends the call that the thread waits in
             self._closing = self._thread.submit(self._admin.close)  # that call may have connected again since
-            self._thread.shutdown(wait=False)  # the thread ends after what was submitted
+            self._thread.shutdown(wait=False)  # the thread ends after its last call
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
     async def _run(self, call: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""The time in which the coordinator of a cluster does not answer, and what stands still meanwhile, for people."""
+"""An outage of the coordinator of a cluster, in words for people."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ class CoordinatorOutage:
 
     @property
     def problem(self) -> str | None:
-        """Return since when the coordinator does not answer, and what stands still; None while it answers."""
+        """Return when an outage began and what stands still until its end; None without an outage."""
         if self._since_ms is None:
             return None
         since = datetime.fromtimestamp(self._since_ms / 1000, UTC)

@@ -3,8 +3,8 @@
 OpenSSL alone makes two calls for each record that it reads, and one for each that it writes. Here it works in memory.
 
 Reading: the ciphertext of many records is received into a buffer that all connections share. OpenSSL decrypts it
-straight into the caller's buffer. A record without plain bytes (KeyUpdate) costs 50 times as much CPU time as its bytes
-in a large record, and any peer can send it before its login. So a peer's first piece is small. Pieces grow while they
+straight into the caller's buffer. A record without plain bytes (KeyUpdate) costs far more CPU time than as many bytes
+of a large record, and any peer can send it before its login. So a peer's first piece is small. Pieces grow while they
 are mostly plain bytes, and a read ends with the first piece that is not.
 
 Writing has two states:
@@ -258,5 +258,5 @@ class TlsSocket:
     def _answer(self) -> None:
         """Send alerts, tickets and key updates, unless bytes of the caller are due first. Leave the rest to `send`."""
         if not self._encrypted:
-            with suppress(OSError):  # the next read meets a peer that is gone
+            with suppress(OSError):  # the next read raises it
                 self.flush()

@@ -77,7 +77,7 @@ def set_password(
     from flakelog.operations import users
 
     if file is None or (str(file) == _STDIN and sys.stdin.isatty()):
-        password = _asked(name)
+        password = _prompted(name)
     else:
         password = _read(file)
     upsertion = users.ScramUpsertion(name, mechanism, password, iterations)
@@ -111,7 +111,7 @@ def delete(name: str, mechanisms: tuple[str, ...], yes: bool, servers: str, as_j
         print_line(f"{name} has no password for {' and '.join(present.iterations)} any more")
 
 
-def _asked(name: str) -> str:
+def _prompted(name: str) -> str:
     """Ask for a password twice, at a terminal that does not show it."""
     if not sys.stdin.isatty():
         raise click.UsageError(f"no terminal can be asked for the password; give {_OPTION} FILE, or - for stdin")

@@ -54,8 +54,8 @@ def problems_by_broker(client: Client) -> dict[int, tuple[str, ...]]:
     problems = {}
     for node, address in client.run(client.core.nodes()).items():
         with suppress(ClientError):
-            asked = {"include_cluster_authorized_operations": False}
-            answer = client.run(client.core.ask(address, DESCRIBE_CLUSTER, asked))
+            fields = {"include_cluster_authorized_operations": False}
+            answer = client.run(client.core.ask(address, DESCRIBE_CLUSTER, fields))
             if answer.error_message and not answer.error_code:
                 problems[node] = tuple(str(answer.error_message).splitlines())
     return problems

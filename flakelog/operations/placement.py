@@ -107,7 +107,7 @@ class Placement:
     coordinators_with_one_copy: tuple[str, ...] = ()
     """`__consumer_offsets` and `__transaction_state`, if they have one copy in a cluster that could have more."""
     problems: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """What fails in the cluster, by the broker that says so; without those that see no problem."""
+    """The problems of the cluster, by the broker that sees them. A broker without a problem is left out."""
 
     @property
     def has_copies(self) -> bool:

@@ -55,8 +55,8 @@ class Right(NamedTuple):
 def remedy(error: BrokerError, needed: Sequence[Right]) -> str:
     """Return which of the needed rights an error says is missing, and what grants it; "" for any other error."""
     denied = [right for right in needed if right.resource_type is _DENIALS.get(error.code)]
-    what = error.what.removeprefix("topic ")  # or a partition, NAME-NUMBER
-    named = [right for right in denied if right.name in (what, what.rpartition("-")[0])]
+    resource = error.what.removeprefix("topic ")  # or a partition, NAME-NUMBER
+    named = [right for right in denied if right.name in (resource, resource.rpartition("-")[0])]
     for missing in (named or denied)[:1]:
         return f"; the user lacks {missing.words}; this grants it: {missing.command()}"
     return ""
@@ -70,12 +70,12 @@ def needed_for_topics(operation: Operation, topics: Sequence[str]) -> list[Right
 def may_hide(client: Client) -> bool:
     """Return True if brokers may leave things out of their lists for this user, because an authorizer decides.
 
-    A user who may do everything with the cluster counts as one from whom nothing is hidden.
+    Nothing counts as hidden from a user who may do everything with the cluster.
     """
     everything = sum(1 << operation for operation in OPERATIONS[ResourceType.CLUSTER])
     try:
-        asked = {"include_cluster_authorized_operations": True}
-        answer = client.run(client.core.ask_any(DESCRIBE_CLUSTER, asked))
+        fields = {"include_cluster_authorized_operations": True}
+        answer = client.run(client.core.ask_any(DESCRIBE_CLUSTER, fields))
     except ClientError:
         return False
     return not answer.error_code and int(answer.cluster_authorized_operations) != everything

@@ -1,4 +1,4 @@
-"""SHELL (asyncio): where the source's partitions end while the mirror is paused, because it fetches nothing then."""
+"""SHELL (asyncio): the ends of the source's partitions. A paused mirror fetches nothing, so it asks for them."""
 
 import asyncio
 import logging
