@@ -27,7 +27,7 @@ def address():
     """A server in a process of its own, because delta-rs holds Python's lock while it reads a table's history."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "tests.compat.spark.s3_server", "127.0.0.1", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         until(lambda: is_open(port), "moto's server")
         yield f"127.0.0.1:{port}"
