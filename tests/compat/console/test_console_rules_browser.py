@@ -79,11 +79,13 @@ def test_a_rule_is_created_found_and_deleted(page, server):
     page.get_by_role("button", name="Create…").click()
     assert "User:ada has the right write on topics that begin with pay" in page.locator("main").inner_text()
     page.get_by_role("button", name="Create it").click()
+    page.get_by_role("heading", name="Done").wait_for()
     page.goto(f"http://{server.http}/console/rules?name=payments&kind=topic")
     rows = page.get_by_role("table").get_by_role("row")
     assert rows.count() == 3, "that of the prefix, and that of all topics"
     page.get_by_role("button", name="Delete the rule of User:ada on pay").click()
     page.get_by_role("button", name="Delete it").click()
+    page.get_by_role("heading", name="Done").wait_for()
     with Admin(server.address) as admin:
         assert admin.describe_acls() == sorted(RULES)
 
@@ -114,10 +116,12 @@ def test_a_password_is_set_and_its_user_deleted(page, server):
     page.set_viewport_size({"width": 320, "height": 800})
     assert page.evaluate(OVERFLOW)[0] <= 0 and page.evaluate(CONTRAST) == []
     page.get_by_role("button", name="Set it").click()
+    page.get_by_role("heading", name="Done").wait_for()
     assert "cy has a new password for SCRAM-SHA-512." in page.locator("main").inner_text()
     assert "secret" not in page.url + page.content()
     page.get_by_role("link", name="Show it").click()
     page.get_by_role("button", name="Delete the user cy").click()
     page.get_by_role("button", name="Delete it").click()
+    page.get_by_role("heading", name="Done").wait_for()
     assert "The user cy was deleted" in page.locator("main").inner_text()
     assert "cy-secret" not in server.log
