@@ -28,6 +28,7 @@ from benchmarks import (
     mirrors,
     multilang,
     python_clients,
+    rebalances,
     replicas,
     secured,
     single,
@@ -45,7 +46,7 @@ from tests.compat.server_process import ROOT
 PLAIN_WIDTH = 160  # of tables that go to a file
 MODULES = bulk, defaults, single, clients, flooder, consumers, python_clients, ids, startup, big_log, stalls, compaction
 MODULES += manager, topologies, multilang, arrow_reads, spark_reads, spark_streams, many_brokers
-MODULES += follower_append, replicas, mirrors, secured
+MODULES += follower_append, replicas, mirrors, secured, rebalances
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 
 
