@@ -94,23 +94,22 @@ class StreamFeed:
         with self._lock:
             if self._is_taking:
                 raise ClientError(ASKED_TWICE)
-            self._begin(get_ident())
-            record = self._poll()
-            if record is not None:
-                return record
-            self._is_taking = True
-            try:
-                return self._take(None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000)
-            finally:
-                self._is_taking = False
+            self._taker = get_ident()
+            record = self._next()
+            return self._await(timeout_ms) if record is None else record
 
-    def _take(self, until_s: float | None) -> Record | None:
-        while (record := self._poll()) is None and not self.is_over:
-            left_s = None if until_s is None else until_s - time.monotonic()
-            if left_s is not None and left_s <= 0:
-                return None
-            self._changed.wait(left_s)
-        return record
+    def _await(self, timeout_ms: int | None) -> Record | None:
+        until_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000
+        self._is_taking = True
+        try:
+            while (record := self._next()) is None and not self.is_over:
+                left_s = None if until_s is None else until_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return None
+                self._changed.wait(left_s)
+            return record
+        finally:
+            self._is_taking = False
 
     def poll(self, taker: object, wake: Callable[[], object]) -> Record | None:
         """Return the next record if there is one now, without blocking; as `take` otherwise.
@@ -119,48 +118,48 @@ class StreamFeed:
         It must not block.
         """
         with self._lock:
-            self._begin(taker)
-            record = self._poll()
+            self._taker = taker
+            record = self._next()
             self._wake = wake if record is None else None
             return record
-
-    def _begin(self, taker: object) -> None:
-        """Begin to look for a record. The one that was taken before counts as processed."""
-        self._finish()
-        self._taker, self._lost = taker, None
 
     def _finish(self) -> None:
         if self._in_hand is not None:
             self._processed, self._in_hand = self._in_hand, None
 
-    def _poll(self) -> Record | None:
-        """Return the next record, or None if the queue is empty. Raise the error of a fetch, or of the end."""
-        record = None if self.is_over else self._next()
-        if record is None:
-            error, self._error = self._error or self._end, None
-            if error is not None:
-                raise error
-        return record
-
     def _next(self) -> Record | None:
-        record = self._held or self._core.hand()
-        if record is None:
-            is_prepared = self._core.prepare(PREPARED_MAX)
-            self._pass_positions()
-            if not is_prepared:
-                return None
-            self._call(self._want_soon)  # there is room in the queue again
-            record = self._core.hand()
-            assert record is not None, "records are prepared"
-        if (record.topic, record.partition) != self._key or steady_ms() >= self._until_ms:
-            if not self._may_hand(record):
-                self._held = record
-                return None
+        """Return the next record, or None if the queue is empty. Raise the error of a fetch, or of the end.
+
+        The record that was taken before counts as processed.
+        """
+        self._lost = None
+        self._finish()
+        record = None if self.is_over else self._held or self._core.hand() or self._prepared()
+        if record is None or not self._may_hand(record):
+            self._held = record
+            self._check()
+            return None
         self._held, self._in_hand = None, record
         return record
 
+    def _check(self) -> None:
+        error, self._error = self._error or self._end, None
+        if error is not None:
+            raise error
+
+    def _prepared(self) -> Record | None:
+        """Unpack more records, and return the first of them; None if none was fetched."""
+        is_prepared = self._core.prepare(PREPARED_MAX)
+        self._pass_positions()
+        if not is_prepared:
+            return None
+        self._call(self._want_soon)  # there is room in the queue again
+        return self._core.hand()
+
     def _may_hand(self, record: Record) -> bool:
-        """Ask the core about the partition of a record, and about those that follow it."""
+        """Ask the core about the partition of a record, if it is another or the time is over."""
+        if (record.topic, record.partition) == self._key and steady_ms() < self._until_ms:
+            return True
         self.sync()
         partition = TopicPartition(record.topic, record.partition)
         until_ms = self._consumer.deliver_until_ms(partition)
