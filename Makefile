@@ -113,18 +113,18 @@ demo: bytecode
 stage = began=$$(date +%s); $(MAKE) --no-print-directory $(1) || exit; echo "make $(1): $$(($$(date +%s) - began)) s"
 
 test: venv bytecode stock
-	@$(call stage,lint)
-	@$(call stage,docs)
+	+@$(call stage,lint)
+	+@$(call stage,docs)
 	@$(MAKE) --no-print-directory -j 2 beside-compat stage-compat
 
 stage-compat:
-	@$(call stage,compat)
+	+@$(call stage,compat)
 
 beside-compat:
 	@mkdir -p build; (nice -n 5 $(MAKE) --no-print-directory stage-unit) > build/unit.log 2>&1; code=$$?; cat build/unit.log; exit $$code
 
 stage-unit:
-	@$(call stage,unit)
+	+@$(call stage,unit)
 
 # The checks of lint run beside each other, each on one core. Make 4 prints each one's lines together.
 lint: venv
