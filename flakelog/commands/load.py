@@ -307,4 +307,6 @@ def _load(job: "LoadJob", plot: Path | None, as_json: bool) -> None:
         rejected = f"{count_of(figures['rejected'], 'message')} rejected, " if figures["rejected"] else ""
         click.echo(f"{rejected}{count_of(figures['rows'], 'message')} in {files} in {job.destination}")
         show_target(outcome)
+        if not outcome.loads[-1].parts and not outcome.lost:
+            click.echo(f"--since names a place after all messages of {job.options.topic}: the next load begins there")
         click.echo(transfer.describe(report), err=True)

@@ -106,7 +106,7 @@ class Driver:
             else:
                 check_place(options, newest.load)
                 if options.since.start is not None:
-                    _check_begun(options, newest)
+                    check_since(options, newest.load, is_finished=not newest.unfinished)
             if newest is not None and newest.unfinished:
                 self._take_up(newest, outcome)
             else:
@@ -141,7 +141,7 @@ class Driver:
         except LoadTaken:
             stored = self.sink.find(load.number)
             if stored is not None:
-                check_since(options, stored.load)
+                check_since(options, stored.load, is_finished=False)
             return False
         return True
 
@@ -274,10 +274,3 @@ def begins_chain(sink: Sink, newest: StoredLoad, since: Since) -> bool:
     if held:
         raise still_there(sink.location, max(held), is_put_back=is_put_back)
     return True
-
-
-def _check_begun(options: LoadOptions, newest: StoredLoad) -> None:
-    """Allow `--since` of the killed first load, which this run finishes. Raise OtherLayout for any other."""
-    check_since(options, newest.load)
-    if not newest.unfinished:
-        check_since(options, replace(newest.load, number=newest.load.number + 1))

@@ -101,6 +101,8 @@ def next_load(
 ) -> Load | None:
     """Return the load after `newest`, which is published; None without new messages.
 
+    A first load that begins at a time or an id has no parts if no message is there yet: it keeps the beginning.
+
     `withdrawn` is the last load, if it and those before it up to `newest` were withdrawn. Raise LostData, OtherLog,
     OtherLayout, LoadError, or an error of the source.
     """
@@ -118,7 +120,8 @@ def next_load(
     if lost and not options.accept_loss:
         raise LostData(_lost_message(lost), lost)
     fresh = [OffsetRange(topic, p, max(starts[p], first[p]), last[p]) for p in sorted(starts)]
-    if not lost and not any(one.offsets for one in fresh):
+    keeps_beginning = newest is None and isinstance(options.since.start, AtTime | AtId)
+    if not lost and not keeps_beginning and not any(one.offsets for one in fresh):
         return None
     sizes = source.bytes_per_offset([one for one in fresh if one.offsets])
     parts = split(fresh, options.file_rows, options.file_bytes, sizes)
@@ -138,9 +141,9 @@ def next_load(
     return Load(topic, number, starts, ends, manifest, options.layout, lost, after=skips)
 
 
-def check_since(options: LoadOptions, load: Load) -> None:
-    """Raise OtherLayout if the place has loads and `options` name another beginning than theirs."""
-    began = load.manifest.selector.get("since") if load.number == 0 else None
+def check_since(options: LoadOptions, load: Load, *, is_finished: bool) -> None:
+    """Raise OtherLayout if `options` name a beginning, unless it is that of the first load, which is not finished."""
+    began = load.manifest.selector.get("since") if load.number == 0 and not is_finished else None
     if options.since.start is not None and options.since.to_dict() != began:
         raise OtherLayout(
             f"this place has loads of {load.topic!r} up to number {load.number}: --since {options.since.word} needs "

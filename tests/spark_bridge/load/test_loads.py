@@ -107,6 +107,14 @@ def test_the_first_load_may_begin_at_a_time_or_an_id(topics, storage, since, par
     assert [str(part) for part in load(topics, storage).loads[0].parts] == ["t-1[3, 4)"]
 
 
+@pytest.mark.parametrize("since", [Since(AtTime(99 * HOUR_MS)), Since(AtId(ID + 99))])
+def test_a_beginning_that_no_message_has_reached_is_kept(topics, storage, since):
+    """Else the next run, without --since, would take all messages from the beginning."""
+    assert load(topics, storage, since=since).rows == 0
+    topics.append(1, 2)
+    assert [str(part) for part in load(topics, storage).loads[0].parts] == ["t-1[3, 5)"]
+
+
 @pytest.mark.parametrize("since", [Since(Earliest()), Since(AtTime(0)), Since(AtId(0))])
 def test_another_beginning_than_the_last_load_needs_a_new_place(topics, storage, since):
     load(topics, storage)

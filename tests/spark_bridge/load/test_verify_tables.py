@@ -259,3 +259,13 @@ def test_a_new_chain_is_refused_while_a_compacted_table_has_the_messages(tmp_pat
         kind.driver(tmp_path, log, options).run()
     kind.delete(tmp_path)
     assert kind.driver(tmp_path, log, options).run().rows == 8
+
+
+def test_a_beginning_that_no_message_has_reached_is_kept_in_a_table(tmp_path, kind):
+    log = Topics(3)
+    options = LoadOptions(TOPIC, since=Since(AtId(ID + 99)), layout=kind.layout)
+    assert kind.driver(tmp_path, log, options).run().rows == 0
+    log.append(0, 2)
+    kind.driver(tmp_path, log).run()
+    assert kind.rows(tmp_path) == offsets(log)[3:]
+    assert figures(verified(kind, tmp_path)) == (2, 2, ())
