@@ -13,12 +13,16 @@ from broker.log import json_lines
 
 FILE = "checkpoint"
 _VERSION = 1
+REMEDY = (
+    "It says how far each log is on the disk. Put it back from a copy. Without one, `flakelog check --new-checkpoint` "
+    "says what a start would cut, and begins a new one"
+)
 UNCOUNTED = -1
 """The number of producers at a position to which a truncation has lowered the checkpoint."""
 
 
 class CheckpointDamaged(ValueError):
-    """The checkpoint exists but cannot be read. Callers must not treat it as an empty one."""
+    """The checkpoint cannot be read, or is missing beside data. Callers must not treat it as an empty one."""
 
 
 @dataclass(frozen=True, slots=True)

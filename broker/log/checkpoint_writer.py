@@ -7,6 +7,7 @@ from broker.log import checkpoint, producer_state
 from broker.log.checkpoint import LogPosition
 from broker.log.io_jobs import WriteCheckpoint
 from broker.log.partition_log import PartitionLog
+from broker.log.recovery import stored_checkpoint
 from broker.log.segment import file_name
 from broker.log.storage.port import Storage
 
@@ -43,10 +44,15 @@ class CheckpointWriter:
         """Logs to truncate whose position was lowered since the last checkpoint that was asked for."""
 
     def load(self) -> None:
-        """Read the checkpoint, before any log is added. Raise CheckpointDamaged or StorageError."""
-        if self._storage.exists(checkpoint.FILE):
-            file = self._storage.open(checkpoint.FILE)
-            self.positions = checkpoint.decode(file.read(0, file.size))
+        """Read the checkpoint, before any log is added; in an empty directory, begin one.
+
+        Raise CheckpointDamaged, also if only the checkpoint is missing, or StorageError.
+        """
+        positions = stored_checkpoint.load(self._storage)
+        if positions is None:
+            self._storage.replace(checkpoint.FILE, checkpoint.encode({}))
+        else:
+            self.positions = positions
 
     # --- changes -------------------------------------------------------------------------------------------------
 

@@ -204,7 +204,8 @@ def decode(data: bytes) -> Document:
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, MetadataDamaged):
             raise
-        raise MetadataDamaged(f"{FILE} is not a metadata document: {type(error).__name__}: {error}") from None
+        reason = f"{FILE} is not a metadata document: {type(error).__name__}: {error}"
+        raise MetadataDamaged(f"{reason}. Put the file back from a copy") from None
 
 
 def _is_checked(data: bytes) -> bool:

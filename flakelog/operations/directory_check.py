@@ -9,9 +9,10 @@ from typing import NamedTuple
 from broker.log.checkpoint import CheckpointDamaged
 from broker.log.directory_check import DirectoryCheck
 from broker.log.log_manager import LogManager
+from broker.log.recovery import stored_checkpoint
 from broker.log.storage.os_storage import OsStorage
 from broker.log.storage.overlay_storage import OverlayStorage
-from broker.log.storage.port import StorageError
+from broker.log.storage.port import Storage, StorageError
 from broker.metadata.document import FILE as METADATA
 from broker.metadata.document import MetadataDamaged, decode
 from broker.metadata.image import RegisteredBroker
@@ -35,6 +36,8 @@ class OpenedDirectory(NamedTuple):
     path: Path
     check: DirectoryCheck
     notes: list[str]
+    lost_checkpoint: Storage | None
+    """The directory's storage, if its checkpoint is damaged or missing."""
 
 
 class CheckedDirectories:
@@ -70,6 +73,17 @@ class CheckedDirectories:
             if " is offline: " not in line
         ]
 
+    @property
+    def without_checkpoint(self) -> list[Path]:
+        """The directories whose checkpoint is damaged or missing."""
+        return [opened.path for opened in self._opened if opened.lost_checkpoint is not None]
+
+    def begin_checkpoints(self) -> None:
+        """Begin a new checkpoint in these directories. Raise StorageError."""
+        for opened in self._opened:
+            if opened.lost_checkpoint is not None:
+                stored_checkpoint.begin(opened.lost_checkpoint)
+
     def damages(self, read: Callable[[int], object]) -> Iterator[str]:
         """Yield one line for each damage. `read` is called with the size of each segment that was read."""
         for opened in self._opened:
@@ -82,10 +96,11 @@ class CheckedDirectories:
 
 
 @contextmanager
-def check_directories(data_dir: Path) -> Iterator[CheckedDirectories]:
+def check_directories(data_dir: Path, *, new_checkpoint: bool = False) -> Iterator[CheckedDirectories]:
     """Open the data directory of a stopped server, and those of its other brokers, locked for the block.
 
-    Raise NothingToCheck.
+    With `new_checkpoint`, open a directory whose checkpoint is damaged or missing as a start with a new one would.
+    Raise NothingToCheck, without `new_checkpoint` also for such a directory.
     """
     try:
         if not any(data_dir.iterdir()):
@@ -94,10 +109,10 @@ def check_directories(data_dir: Path) -> Iterator[CheckedDirectories]:
     except OSError as error:
         raise NothingToCheck(f"{data_dir} cannot be checked: {error.strerror}") from error
     with ExitStack() as locks:
-        yield CheckedDirectories([_open(path, locks) for path in (data_dir, *others)])
+        yield CheckedDirectories([_open(path, locks, new_checkpoint=new_checkpoint) for path in (data_dir, *others)])
 
 
-def _open(path: Path, locks: ExitStack) -> OpenedDirectory:
+def _open(path: Path, locks: ExitStack, *, new_checkpoint: bool) -> OpenedDirectory:
     """Start a broker on a storage that keeps its changes in memory. Raise NothingToCheck."""
     notes: list[str] = []
     storage = OsStorage(str(path))
@@ -116,9 +131,20 @@ def _open(path: Path, locks: ExitStack) -> OpenedDirectory:
         own = RegisteredBroker(config.node_id if owner is None else owner, {"": ("localhost", 1)})
         local = LocalMetadata(store, own, uuid.uuid4)
         local.load()
+        is_lost = new_checkpoint and _has_lost_checkpoint(overlay)
+        if is_lost:
+            stored_checkpoint.begin(overlay)
         logs = LogManager(overlay, config, notes.append)
         purgatory = Purgatory(0, config.max_delayed_operations)
         open_logs(BrokerServices(config, local, logs, purgatory, notes.append))
     except (StorageError, MetadataDamaged, CheckpointDamaged) as error:
         raise NothingToCheck(str(error)) from error
-    return OpenedDirectory(path, DirectoryCheck(logs), notes)
+    return OpenedDirectory(path, DirectoryCheck(logs), notes, storage if is_lost else None)
+
+
+def _has_lost_checkpoint(storage: Storage) -> bool:
+    try:
+        stored_checkpoint.load(storage)
+    except CheckpointDamaged:
+        return True
+    return False

@@ -35,8 +35,8 @@ def flip_a_bit(log):
     log.write_bytes(bytes_there)
 
 
-def checked(directory):
-    done = CliRunner().invoke(check, [str(directory)])
+def checked(directory, *options, answer=None):
+    done = CliRunner().invoke(check, [str(directory), *options], input=answer)
     return done.exit_code, done.output
 
 
@@ -100,3 +100,37 @@ def test_a_directory_without_data_is_not_called_sound(tmp_path):
     (tmp_path / "letter.txt").write_text("no log")
     code, said = checked(tmp_path)
     assert code == 1 and "is no data directory" in said and "damages" not in said
+
+
+@pytest.mark.parametrize("text", [None, b"nonsense"], ids=["missing", "damaged"])
+def test_a_lost_checkpoint_is_named_with_the_ways_out_and_begun_anew_once_it_is_confirmed(data, text):
+    """Without it, a start cuts a log at its first damage, also where the damage is older than the last sync."""
+    file = data / "checkpoint"
+    file.unlink()
+    if text is not None:
+        file.write_bytes(text)
+    flip_a_bit(next(data.glob("flights-0/*.log")))
+    code, output = checked(data)
+    assert code == 1 and f"{file}" in output and "Put it back from a copy" in output and "--new-checkpoint" in output
+    code, output = checked(data, "--new-checkpoint", answer="n\n")
+    assert code == 1 and "a start would say: partition flights-0" in output and " cut" in output
+    assert "What the next start would cut is lost then" in output and file.exists() == (text is not None)
+    code, output = checked(data, "--new-checkpoint", "--yes")
+    assert code == 0 and f"began a new checkpoint in {data}" in output
+    code, output = checked(data)
+    assert code == 0 and "0 damages" in output
+
+
+def test_a_sound_checkpoint_is_not_begun_anew(data):
+    before = (data / "checkpoint").read_bytes()
+    code, output = checked(data, "--new-checkpoint", "--yes")
+    assert code == 1 and "has a sound checkpoint" in output
+    assert (data / "checkpoint").read_bytes() == before
+
+
+def test_a_new_checkpoint_makes_the_next_start_one_after_a_crash(data):
+    """Else readers of the records that it cuts could not find out (KIP-101)."""
+    assert (data / ".stopped-cleanly").exists()
+    (data / "checkpoint").unlink()
+    assert checked(data, "--new-checkpoint", "--yes")[0] == 0
+    assert not (data / ".stopped-cleanly").exists()

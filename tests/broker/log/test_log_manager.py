@@ -114,8 +114,20 @@ def test_an_unknown_partition_is_named(broker):
 def test_a_damaged_checkpoint_is_not_taken_for_an_empty_one():
     storage = MemoryStorage()
     storage.replace("checkpoint", b"nonsense")
-    with pytest.raises(checkpoint.CheckpointDamaged):
+    with pytest.raises(checkpoint.CheckpointDamaged, match="checkpoint: .*Put it back from a copy.*--new-checkpoint"):
         LogManager(storage, BROKER, print).load_checkpoint()
+
+
+def test_a_checkpoint_that_is_missing_beside_data_is_not_taken_for_an_empty_one(broker):
+    """A start could not tell damage to synced records from the end that a crash has left, and would cut both."""
+    broker.append(broker.open(), b"x")
+    broker.storage.remove("checkpoint")
+    with pytest.raises(checkpoint.CheckpointDamaged, match="/checkpoint is missing beside data: flights-0. .*a copy"):
+        LogManager(broker.storage, BROKER, print).load_checkpoint()
+
+
+def test_a_first_start_begins_a_checkpoint_because_a_crash_may_come_before_the_first_sync(broker):
+    assert broker.checkpoint() == {}
 
 
 # --- close -----------------------------------------------------------------------------------------------------------

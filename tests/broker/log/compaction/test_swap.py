@@ -6,6 +6,7 @@ import pytest
 
 from broker.log import log_reader
 from broker.log.compaction.swap import finish_swaps
+from broker.log.recovery import stored_checkpoint
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.os_storage import OsStorage
 from broker.log.storage.port import StorageError
@@ -214,10 +215,10 @@ def test_a_directory_without_a_swap_is_left_alone():
     assert list(storage.files) == ["flights-0/00000000000000000000.log"]
 
 
-def test_a_compacted_log_survives_the_loss_of_the_checkpoint():
+def test_a_compacted_log_survives_a_new_checkpoint():
     """The id index shows where each batch belongs, so a gap is no damage."""
     world, _ = killed(1 << 30)
-    world.storage.remove("checkpoint")
+    stored_checkpoint.begin(world.storage)
     again = world.reopened()
     assert {offset: value[:1] for offset, (_, value) in again.records().items()} == AFTER and not again.lines
     assert again.log.log_end_offset == 6
