@@ -66,16 +66,17 @@ def filled(param):
 def line_of(command, param, value):
     """Return the arguments of a command with one value, and all else that it needs."""
     options, arguments = [], []
-    for each in command.params:
-        chosen = value if each is param else filled(each)
-        if isinstance(each, click.Argument):
-            arguments += [chosen] * max(each.nargs, 1) if each.required or each is param else []
-        elif each is param or each.required:
-            name = each.opts[-1]
-            options += [f"{name}={chosen}"] if name[:2] == "--" and each.nargs == 1 else [name, *[chosen] * each.nargs]
-    if "--all-brokers" in {each.opts[0] for each in command.params} and param.name not in ("topic", "broker"):
+    for parameter in command.params:
+        chosen = value if parameter is param else filled(parameter)
+        if isinstance(parameter, click.Argument):
+            arguments += [chosen] * max(parameter.nargs, 1) if parameter.required or parameter is param else []
+        elif parameter is param or parameter.required:
+            name = parameter.opts[-1]
+            is_one_word = name[:2] == "--" and parameter.nargs == 1
+            options += [f"{name}={chosen}"] if is_one_word else [name, *[chosen] * parameter.nargs]
+    if "--all-brokers" in {parameter.opts[0] for parameter in command.params} and param.name not in ("topic", "broker"):
         options.append("--all-brokers")
-    if param.name != "timeout" and any(each.name == "timeout" for each in command.params):
+    if param.name != "timeout" and any(parameter.name == "timeout" for parameter in command.params):
         options.append("--timeout=0.05")
     return [*options, "--", *arguments]
 
@@ -103,21 +104,21 @@ def test_every_option_refuses_what_does_not_fit(words, tmp_path, monkeypatch):
             continue
         for name, value in VALUES.items():
             code, errors = answer_of(words, command, line_of(command, param, value))
-            told = f"{param.opts[-1]} = {name}: {code} {errors[-300:]}"
-            assert REPORT not in errors and "Traceback" not in errors, told
-            assert words[0] in RUNS or len(errors) < 3_000, told
+            context = f"{param.opts[-1]} = {name}: {code} {errors[-300:]}"
+            assert REPORT not in errors and "Traceback" not in errors, context
+            assert words[0] in RUNS or len(errors) < 3_000, context
             if refused(param.type, name):
-                assert code == 2 and param.get_error_hint(click.Context(command)).strip("'") in errors, told
+                assert code == 2 and param.get_error_hint(click.Context(command)).strip("'") in errors, context
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_option_has_a_type_without_bounds(words):
     loose = (type(click.STRING), type(click.INT), type(click.FLOAT), click.IntRange, click.FloatRange, click.Path)
-    assert not [each.opts for each in COMMANDS[words].params if type(each.type) in loose]
+    assert not [param.opts for param in COMMANDS[words].params if type(param.type) in loose]
 
 
 @pytest.mark.parametrize(
-    "line, said",
+    "line, reason",
     [
         ("topic create x --partitions 99999999999", "'--partitions': 99999999999 is not in the range 1<=x<=2147483647"),
         ("topic add-partitions x --to 99999999999", "'--to': 99999999999 is not in the range 2<=x<=2147483647"),
@@ -129,9 +130,9 @@ def test_no_option_has_a_type_without_bounds(words):
         ("topic describe " + "x" * 250, "is longer than a topic's 249 characters"),
     ],
 )
-def test_the_error_names_the_option_and_its_bounds(line, said):
+def test_the_error_names_the_option_and_its_bounds(line, reason):
     result = CliRunner().invoke(main, line.split())
-    assert result.exit_code == 2 and said in result.stderr
+    assert result.exit_code == 2 and reason in result.stderr
     assert len(result.stderr) < 500
 
 
@@ -178,7 +179,7 @@ def test_a_credentials_file_that_is_missing_is_named():
 
 
 @pytest.mark.parametrize(
-    "source, said",
+    "source, reason",
     [
         ("x = 1\ndef (", "broken.py:2: SyntaxError"),
         ("x = 1\n\nimport nowhere_at_all\n", "broken.py:3: ModuleNotFoundError: No module named 'nowhere_at_all'"),
@@ -186,12 +187,12 @@ def test_a_credentials_file_that_is_missing_is_named():
         ("def t():\n    raise OSError('no\\nnetwork')\n", "broken.py:2: OSError: no network"),
     ],
 )
-def test_a_module_that_fails_is_named_with_its_line(source, said, tmp_path, monkeypatch):
+def test_a_module_that_fails_is_named_with_its_line(source, reason, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "broken.py").write_text(source)
     result = CliRunner().invoke(main, ["spout", "run", "broken.py:t"])
-    assert result.exit_code == 2 and said in result.stderr.splitlines()[-1]
+    assert result.exit_code == 2 and reason in result.stderr.splitlines()[-1]
     assert "MODULE:TOPOLOGY" in result.stderr and "Traceback" not in result.stderr
     result = CliRunner().invoke(main, ["spout", "run", "broken.py:t", "--debug"])
     assert result.exit_code == 2 and "Traceback" in result.stderr

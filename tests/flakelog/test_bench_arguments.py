@@ -7,7 +7,7 @@ from flakelog.cli import main
 
 
 @pytest.mark.parametrize(
-    "command, said",
+    "command, reason",
     [
         ("produce", "Missing argument 'TOPIC'"),
         ("produce t", "say how much to send: --count, --seconds, or both"),
@@ -33,7 +33,7 @@ from flakelog.cli import main
         ("ids --server host:many", "--server"),
     ],
 )
-def test_a_wrong_argument_is_named(command, said):
+def test_a_wrong_argument_is_named(command, reason):
     result = CliRunner().invoke(main, ["bench", *command.split()])
     assert result.exit_code == 2, result.output
-    assert said in result.stderr
+    assert reason in result.stderr

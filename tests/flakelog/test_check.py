@@ -41,18 +41,18 @@ def checked(directory, *options, answer=None):
 
 
 def test_a_sound_directory_has_no_damages(data):
-    code, said = checked(data)
-    assert code == 0, said
-    assert "1 partition, 1 segment" in said
-    assert "0 damages" in said
+    code, output = checked(data)
+    assert code == 0, output
+    assert "1 partition, 1 segment" in output
+    assert "0 damages" in output
 
 
 def test_a_flipped_bit_is_named_with_its_file(data):
     flip_a_bit(next(data.glob("flights-0/*.log")))
-    code, said = checked(data)
+    code, output = checked(data)
     assert code == 1
-    assert "flights-0" in said
-    assert "1 damage" in said
+    assert "flights-0" in output
+    assert "1 damage" in output
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
@@ -77,14 +77,14 @@ def test_the_directories_of_all_processes_are_checked_with_that_of_the_first(dat
 def test_a_directory_in_use_is_refused_and_its_holder_named(data):
     other = OsStorage(str(data))
     other.lock()
-    code, said = checked(data)
+    code, output = checked(data)
     assert code == 1
-    assert "another process uses this data directory" in said
+    assert "another process uses this data directory" in output
 
 
 def test_a_device_is_no_directory():
-    code, said = checked("/dev/null")
-    assert code == 1 and "/dev/null cannot be checked: Not a directory" in said
+    code, output = checked("/dev/null")
+    assert code == 1 and "/dev/null cannot be checked: Not a directory" in output
 
 
 def test_a_check_changes_nothing(data):
@@ -95,11 +95,11 @@ def test_a_check_changes_nothing(data):
 
 
 def test_a_directory_without_data_is_not_called_sound(tmp_path):
-    code, said = checked(tmp_path)
-    assert code == 1 and "is empty: there is nothing to check" in said
+    code, output = checked(tmp_path)
+    assert code == 1 and "is empty: there is nothing to check" in output
     (tmp_path / "letter.txt").write_text("no log")
-    code, said = checked(tmp_path)
-    assert code == 1 and "is no data directory" in said and "damages" not in said
+    code, output = checked(tmp_path)
+    assert code == 1 and "is no data directory" in output and "damages" not in output
 
 
 @pytest.mark.parametrize("text", [None, b"nonsense"], ids=["missing", "damaged"])

@@ -99,8 +99,8 @@ def lines_of(data, size=1000, **framing):
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_lines_are_whole_however_stdin_is_cut(size):
-    found = [line.value for lines in lines_of(b"one\ntwo\r\n\nlast", size) for line in lines]
-    assert found == [b"one", b"two", b"", b"last"]
+    values = [line.value for lines in lines_of(b"one\ntwo\r\n\nlast", size) for line in lines]
+    assert values == [b"one", b"two", b"", b"last"]
 
 
 def test_a_key_ends_at_the_first_separator():
@@ -238,23 +238,23 @@ def test_an_empty_name_is_refused_before_a_question_is_asked():
 
 
 def test_the_help_of_a_header_says_which_is_null():
-    said = " ".join(CliRunner().invoke(main, ["produce", "--help"]).output.split())
-    assert "NAME alone is a null header, NAME= an empty one" in said
+    help_text = " ".join(CliRunner().invoke(main, ["produce", "--help"]).output.split())
+    assert "NAME alone is a null header, NAME= an empty one" in help_text
 
 
 def test_a_search_of_many_partitions_goes_in_portions_and_tells_how_far_it_is():
-    places = [("orders", number) for number in range(7)]
-    asked, steps = [], []
+    partitions = [("orders", number) for number in range(7)]
+    portion_sizes, steps = [], []
 
     def ask(some):
-        asked.append(len(some))
+        portion_sizes.append(len(some))
         if ("orders", 3) in some:
             raise BrokerError(5, "orders-3")
         return dict.fromkeys(some, 1)
 
-    answers, errors = ask_in_portions(places, ask, steps.append, at_once=3)
-    assert steps == [3, 3, 1] and asked == [3, 3, 1, 2, 1]
-    assert set(answers) | set(errors) == set(places) and list(errors) == [("orders", 3)]
+    answers, errors = ask_in_portions(partitions, ask, steps.append, at_once=3)
+    assert steps == [3, 3, 1] and portion_sizes == [3, 3, 1, 2, 1]
+    assert set(answers) | set(errors) == set(partitions) and list(errors) == [("orders", 3)]
 
 
 def test_a_file_that_is_no_properties_file_is_wrong_usage(tmp_path):

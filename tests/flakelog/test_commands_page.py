@@ -22,13 +22,17 @@ WITHOUT_JSON = {"spout run", "spout storm", "spout progress export", "completion
 
 def leaves(command, path):
     if isinstance(command, click.Group):
-        for name, each in command.commands.items():
-            yield from leaves(each, (*path, name))
+        for name, subcommand in command.commands.items():
+            yield from leaves(subcommand, (*path, name))
     else:
         yield path, command
 
 
-ALL = {" ".join(path): each for name in COMMANDS for path, each in leaves(main.get_command(CONTEXT, name), (name,))}
+ALL = {
+    " ".join(path): command
+    for name in COMMANDS
+    for path, command in leaves(main.get_command(CONTEXT, name), (name,))
+}
 
 
 def options_of(command):
@@ -55,7 +59,7 @@ def test_the_page_names_commands_and_options_that_there_are():
     assert len(named) > 20
     for text in named:
         longest_first = sorted(ALL, key=len, reverse=True)
-        name = next((each for each in longest_first if f"{text} ".startswith(f"{each} ")), None)
+        name = next((command for command in longest_first if f"{text} ".startswith(f"{command} ")), None)
         assert name is not None, f"flakelog {text}"
         given = {word for word in text.removeprefix(name).split() if re.fullmatch("-[a-zA-Z]|--[a-z-]+", word)}
         assert given <= options_of(ALL[name]), f"flakelog {text}"

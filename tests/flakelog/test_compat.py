@@ -32,11 +32,11 @@ def test_what_is_not_served_has_its_reason():
 
 
 def test_programs_read_it_as_json():
-    found = json.loads(CliRunner().invoke(main, ["compat", "--json"]).output)
-    assert found["apis"][0] == {"key": 0, "name": "Produce", "kafka": [3, 13], "served": [3, 13], "reason": ""}
-    standings = {each["name"]: each["standing"] for each in found["broker_settings"]}
+    compat = json.loads(CliRunner().invoke(main, ["compat", "--json"]).output)
+    assert compat["apis"][0] == {"key": 0, "name": "Produce", "kafka": [3, 13], "served": [3, 13], "reason": ""}
+    standings = {setting["name"]: setting["standing"] for setting in compat["broker_settings"]}
     assert standings["listeners"] == "honoured" and standings["num.io.threads"] == "ignored"
-    assert found["differences"]
+    assert compat["differences"]
 
 
 def test_people_read_tables():

@@ -21,15 +21,15 @@ def imported_in(directory):
 @pytest.mark.parametrize("package", ["broker", "spout"])
 def test_a_module_that_hides_a_package_is_named(tmp_path, package):
     (tmp_path / f"{package}.py").write_text("")
-    said = imported_in(tmp_path)
-    assert said.startswith("ImportError") and str(tmp_path / f"{package}.py") in said and "rename it" in said
+    error = imported_in(tmp_path)
+    assert error.startswith("ImportError") and str(tmp_path / f"{package}.py") in error and "rename it" in error
 
 
 def test_a_package_that_hides_ours_is_named(tmp_path):
     (tmp_path / "idgen").mkdir()
     (tmp_path / "idgen" / "__init__.py").write_text("")
-    said = imported_in(tmp_path)
-    assert said.startswith("ImportError") and str(tmp_path / "idgen") in said
+    error = imported_in(tmp_path)
+    assert error.startswith("ImportError") and str(tmp_path / "idgen") in error
 
 
 def test_other_files_of_the_users_hide_nothing(tmp_path):

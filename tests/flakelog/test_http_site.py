@@ -10,7 +10,7 @@ MIRROR = "mirror", "run", "--from", "127.0.0.1:1", "--to", "127.0.0.1:2", "--all
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, reason",
     [
         ("flakelog.http.ssl.enable=true", "flakelog.http.ssl.enable=true: needs a private key"),
         ("flakelog.http.ssl.enable=maybe", "flakelog.http.ssl.enable=maybe"),
@@ -20,11 +20,11 @@ MIRROR = "mirror", "run", "--from", "127.0.0.1:1", "--to", "127.0.0.1:2", "--all
         ("no properties", "no: there is no such setting"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_by_name(tmp_path, text, said):
+def test_settings_that_cannot_work_are_refused_by_name(tmp_path, text, reason):
     file = tmp_path / "http.properties"
     file.write_text(text)
     done = CliRunner().invoke(main, [*MIRROR, "--http-port", "0", "--http-config", str(file)])
-    assert done.exit_code == 2 and said in done.stderr, done.stderr
+    assert done.exit_code == 2 and reason in done.stderr, done.stderr
     assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
 
 

@@ -32,10 +32,10 @@ def security(**more):
 
 
 def test_a_broker_logs_in_as_the_user_of_its_listeners_jaas_text_and_shows_its_listeners_certificate():
-    found = security()
-    assert (found.protocol, found.mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
-    assert (found.credentials.user, found.credentials.password) == ("broker", "secret")
-    assert found.tls.ssl_keystore_location == "/etc/flakelog/broker.pem" and found.checks_name
+    inter_broker = security()
+    assert (inter_broker.protocol, inter_broker.mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert (inter_broker.credentials.user, inter_broker.credentials.password) == ("broker", "secret")
+    assert inter_broker.tls.ssl_keystore_location == "/etc/flakelog/broker.pem" and inter_broker.checks_name
 
 
 def test_the_listeners_own_settings_go_before_those_of_all():
@@ -50,8 +50,8 @@ def test_brokers_of_a_plain_listener_have_no_security():
 
 def test_the_older_setting_names_a_protocol_whose_listener_has_its_name():
     listeners = {"listeners": "CLIENTS://127.0.0.1:9092,SSL://127.0.0.1:9093", JAAS: None}
-    found = security(inter_broker_listener_name=None, security_inter_broker_protocol="SSL", **listeners)
-    assert found.protocol == "SSL" and not found.asks_login
+    inter_broker = security(inter_broker_listener_name=None, security_inter_broker_protocol="SSL", **listeners)
+    assert inter_broker.protocol == "SSL" and not inter_broker.asks_login
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_tokens_for_other_brokers_come_by_the_settings_of_the_mechanism_then_the
     }
     files = []
     for properties in (of_all, of_all | of_listener, of_all | of_listener | of_mechanism):
-        found = security_of_brokers(Settings(tokens | properties).server, tokens | properties)
-        files.append(found.credentials.token_file)
+        inter_broker = security_of_brokers(Settings(tokens | properties).server, tokens | properties)
+        files.append(inter_broker.credentials.token_file)
     assert files == ["/of/all", "/of/listener", "/of/mechanism"]
     with pytest.raises(InvalidSetting, match="^sasl.mechanism.inter.broker.protocol=OAUTHBEARER: give one of "):
         Settings(tokens)

@@ -44,17 +44,17 @@ def test_a_limit_of_rejected_messages_needs_decode(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "properties, place, reason",
+    "properties, location, reason",
     [
         ("security.protocol=SSL", "files", "--to-config is for loads into a topic; parquet has no brokers"),
         ("sasl.pasword=very-secret", "kafka://127.0.0.1:1/t", "is no setting of a client's security"),
         ("sasl.password=${env:NO_SUCH_VARIABLE}", "kafka://127.0.0.1:1/t", "the environment has no NO_SUCH_VARIABLE"),
     ],
 )
-def test_properties_of_the_targets_cluster_that_cannot_work_are_refused_by_name(tmp_path, properties, place, reason):
+def test_properties_of_the_targets_cluster_that_cannot_work_are_refused_by_name(tmp_path, properties, location, reason):
     (tmp_path / "to.properties").write_text(properties)
-    record = ["--record", f"{tmp_path}/record"] if place.startswith("kafka:") else []
-    target = ["--to", place if record else f"{tmp_path}/{place}", "--to-config", f"{tmp_path}/to.properties"]
+    record = ["--record", f"{tmp_path}/record"] if location.startswith("kafka:") else []
+    target = ["--to", location if record else f"{tmp_path}/{location}", "--to-config", f"{tmp_path}/to.properties"]
     done = CliRunner().invoke(main, ["load", "orders", *target, *record])
     assert done.exit_code != 0 and reason in " ".join(done.output.split()) and "very-secret" not in done.output
 

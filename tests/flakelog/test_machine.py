@@ -20,9 +20,9 @@ GIB = 1 << 30
     ],
 )
 def test_limits_fit_the_memory_and_the_descriptors(memory, files, log, ids, request_bytes):
-    found = fitting_settings(memory, files)
-    assert found.pop("queued.max.request.bytes", None) == (request_bytes and str(request_bytes))
-    assert found == {
+    settings = fitting_settings(memory, files)
+    assert settings.pop("queued.max.request.bytes", None) == (request_bytes and str(request_bytes))
+    assert settings == {
         "max.connections": str(log),
         "flakelog.ids.max.connections": str(ids),
         "flakelog.http.max.connections": str(ids),
@@ -43,12 +43,12 @@ def test_every_other_source_goes_before_them(tmp_path):
     file = tmp_path / "server.properties"
     file.write_text("queued.max.request.bytes=7\n")
     mode = Given("flakelog.http.max.connections", "5", "--dev")
-    found = collect(file, ["max.connections=6"], mode=(*machine_defaults(4_096), mode))
-    assert found.texts["queued.max.request.bytes"] == "7"
-    assert found.texts["max.connections"] == "6"
-    assert found.texts["flakelog.http.max.connections"] == "5"
-    assert found.texts["flakelog.ids.max.connections"] == "512"
-    assert found.origins["flakelog.ids.max.connections"] == "this machine"
+    collected = collect(file, ["max.connections=6"], mode=(*machine_defaults(4_096), mode))
+    assert collected.texts["queued.max.request.bytes"] == "7"
+    assert collected.texts["max.connections"] == "6"
+    assert collected.texts["flakelog.http.max.connections"] == "5"
+    assert collected.texts["flakelog.ids.max.connections"] == "512"
+    assert collected.origins["flakelog.ids.max.connections"] == "this machine"
 
 
 def test_a_boot_of_the_kernel_has_an_id_where_the_system_tells(tmp_path):

@@ -82,8 +82,8 @@ def test_the_page_has_every_metric_once(page):
 
 def metrics_in(text):
     """Return the names of metrics in a text, without the suffixes of a histogram's samples."""
-    found = re.findall(r"(?<!\w)flakelog_[a-z_]+[a-z]", text)
-    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in found}
+    sample_names = re.findall(r"(?<!\w)flakelog_[a-z_]+[a-z]", text)
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in sample_names}
 
 
 @pytest.mark.parametrize("paper", PAGES, ids=names(PAGES))

@@ -83,36 +83,36 @@ def test_the_parts_are_the_page(registry):
 
 
 def test_other_work_is_done_between_the_parts(page, turns):
-    request, found = Request(), []
-    page.render(request).addCallback(found.append)
+    request, pages = Request(), []
+    page.render(request).addCallback(pages.append)
     taken = 0
-    while not found and turns.take():
+    while not pages and turns.take():
         taken += 1
-    assert taken >= 9 and found[0].endswith(b"flakelog_log_flush_seconds_sum 5.0\n")
+    assert taken >= 9 and pages[0].endswith(b"flakelog_log_flush_seconds_sum 5.0\n")
     assert request.headers == {b"Content-Type": CONTENT_TYPE}
 
 
 def test_requests_that_come_meanwhile_get_the_same_page(page, turns):
-    found = []
-    page.render(Request()).addCallback(found.append)
+    pages = []
+    page.render(Request()).addCallback(pages.append)
     turns.take()
-    page.render(Request()).addCallback(found.append)
+    page.render(Request()).addCallback(pages.append)
     while turns.take():
         pass
-    assert len(found) == 2 and found[0] is found[1]
-    page.render(Request()).addCallback(found.append)
+    assert len(pages) == 2 and pages[0] is pages[1]
+    page.render(Request()).addCallback(pages.append)
     while turns.take():
         pass
-    assert found[2] != found[0], "a later request gets new figures"
+    assert pages[2] != pages[0], "a later request gets new figures"
 
 
 def test_a_client_that_has_gone_is_no_trouble(page, turns):
-    found = []
+    pages = []
     page.render(Request()).addErrback(lambda _: None).cancel()
-    page.render(Request()).addCallback(found.append)
+    page.render(Request()).addCallback(pages.append)
     while turns.take():
         pass
-    assert len(found) == 1
+    assert len(pages) == 1
 
 
 def test_a_figure_that_fails_fails_the_request_and_not_the_next_one(turns):
@@ -125,14 +125,14 @@ def test_a_figure_that_fails_fails_the_request_and_not_the_next_one(turns):
                 raise OSError("no figures")
             yield sample("flakelog_connections", 1)
 
-    collector, registry, found = Failing(), CollectorRegistry(), []
+    collector, registry, results = Failing(), CollectorRegistry(), []
     registry.register(collector)
     page = MetricsPage(registry, Cooperator(lambda: lambda: True, turns.schedule))
-    page.render(Request()).addErrback(lambda failure: found.append(str(failure.value)))
+    page.render(Request()).addErrback(lambda failure: results.append(str(failure.value)))
     while turns.take():
         pass
     collector.good = True
-    page.render(Request()).addCallback(found.append)
+    page.render(Request()).addCallback(results.append)
     while turns.take():
         pass
-    assert found[0] == "no figures" and b"flakelog_connections" in found[1]
+    assert results[0] == "no figures" and b"flakelog_connections" in results[1]

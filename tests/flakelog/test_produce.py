@@ -21,11 +21,11 @@ def test_messages_are_sent_as_one_batch_and_their_places_come_back():
     world.broker.create("orders", 2)
     pairs = [(b"a", b"1"), (None, b"2"), (b"c", None)]
     sent = send(world.client, "orders", 1, pairs, WALL_MS, (("source", b"web"),), Codec.ZSTD)
-    assert [each[:2] for each in sent] == [(1, 0), (1, 1), (1, 2)]
+    assert [message[:2] for message in sent] == [(1, 0), (1, 1), (1, 2)]
     records, _ = world.client.fetch("orders", 1, 0, max_wait_ms=0)
-    assert [(each.key, each.value) for each in records] == pairs
-    assert all(each.headers == (("source", b"web"),) for each in records)
-    assert sent == [Sent(1, each.offset, each.id) for each in records]
+    assert [(record.key, record.value) for record in records] == pairs
+    assert all(record.headers == (("source", b"web"),) for record in records)
+    assert sent == [Sent(1, record.offset, record.id) for record in records]
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from flakelog import errors
 from tests.test_tidy import ROOT
 
 
-def public_members(thing):
+def public_members(cls):
     """Return the methods and properties that users call, without those of Python's own classes."""
-    ours = [each for each in thing.__mro__ if each.__module__.split(".")[0] not in ("builtins", "typing", "enum")]
+    ours = [base for base in cls.__mro__ if base.__module__.split(".")[0] not in ("builtins", "typing", "enum")]
     return {
         name: member
-        for each in reversed(ours)
-        for name, member in vars(each).items()
+        for base in reversed(ours)
+        for name, member in vars(base).items()
         if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, (property, classmethod)))
     }
 
@@ -56,10 +56,11 @@ def test_help_works_without_the_extras():
 
 @pytest.mark.parametrize("name", sorted(set(flakelog.__all__) - {"__version__"}))
 def test_a_public_name_and_its_methods_have_docstrings(name):
-    thing = getattr(flakelog, name)
-    assert inspect.getdoc(thing), f"flakelog.{name} has no docstring"
-    if inspect.isclass(thing):
-        undocumented = [each for each, member in public_members(thing).items() if not inspect.getdoc(member)]
+    exported = getattr(flakelog, name)
+    assert inspect.getdoc(exported), f"flakelog.{name} has no docstring"
+    if inspect.isclass(exported):
+        members = public_members(exported)
+        undocumented = [member_name for member_name, member in members.items() if not inspect.getdoc(member)]
         assert undocumented == [], f"flakelog.{name} has members without a docstring"
 
 

@@ -39,8 +39,8 @@ def figures(cluster, broker_id, partitions_max=100):
 
 
 def shown(cluster, broker_id, *names):
-    found = figures(cluster, broker_id)
-    return tuple(found[name] for name in names)
+    values = figures(cluster, broker_id)
+    return tuple(values[name] for name in names)
 
 
 def isr_states(cluster, broker_id):

@@ -86,15 +86,15 @@ def test_a_properties_file_is_read_as_kafkas_is(file):
 )
 def test_a_line_is_read_as_java_reads_it(text, value):
     """A line is read as java.util.Properties.load reads it."""
-    (found,) = read_properties(text, "x")
-    assert (found.name, found.text) == ("a", value)
+    (setting,) = read_properties(text, "x")
+    assert (setting.name, setting.text) == ("a", value)
 
 
 def test_the_command_line_goes_over_the_environment_and_that_over_the_file(file):
     environment = {"FLAKELOG_NUM_PARTITIONS": "6", "FLAKELOG_IDS_WORKER": "7"}
-    found = collect(file, ["num.partitions=8"], environment)
-    assert found.texts == {"num.partitions": "8", "log.segment.bytes": "1048576", "flakelog.ids.worker": "7"}
-    assert found.origins == {
+    collected = collect(file, ["num.partitions=8"], environment)
+    assert collected.texts == {"num.partitions": "8", "log.segment.bytes": "1048576", "flakelog.ids.worker": "7"}
+    assert collected.origins == {
         "num.partitions": "--set",
         "log.segment.bytes": f"{file}:5",
         "flakelog.ids.worker": "FLAKELOG_IDS_WORKER",
@@ -104,9 +104,9 @@ def test_the_command_line_goes_over_the_environment_and_that_over_the_file(file)
 
 def test_a_mode_goes_under_all_that_is_given(file):
     mode = [Given("num.partitions", "2", "--dev"), Given("group.initial.rebalance.delay.ms", "0", "--dev")]
-    found = collect(file, [], {}, mode)
-    assert found.texts["num.partitions"] == "4"
-    assert found.origins["group.initial.rebalance.delay.ms"] == "--dev"
+    collected = collect(file, [], {}, mode)
+    assert collected.texts["num.partitions"] == "4"
+    assert collected.origins["group.initial.rebalance.delay.ms"] == "--dev"
 
 
 def test_every_setting_has_a_variable_of_its_own():
@@ -174,9 +174,9 @@ def test_a_setting_like_no_other_is_refused_without_a_guess():
 
 
 def test_what_changes_nothing_is_left_aside():
-    found = collect(None, ["num.io.threads=16", "zookeeper.sync.time.ms=9", "listener.name.x.ssl.protocol=TLS"])
-    assert found.texts == {}
-    assert found.ignored == ["listener.name.x.ssl.protocol", "num.io.threads", "zookeeper.sync.time.ms"]
+    collected = collect(None, ["num.io.threads=16", "zookeeper.sync.time.ms=9", "listener.name.x.ssl.protocol=TLS"])
+    assert collected.texts == {}
+    assert collected.ignored == ["listener.name.x.ssl.protocol", "num.io.threads", "zookeeper.sync.time.ms"]
 
 
 def test_two_ids_of_one_broker_are_refused(tmp_path):
@@ -234,8 +234,8 @@ def test_kafkas_own_server_properties_are_taken(tmp_path):
 
 def test_all_errors_are_found_together():
     verdicts = gather(None, ["num.partition=4", "zookeeper.ssl.client.enable=true", "num.io.threads=1"]).verdicts
-    assert [each.standing for each in verdicts] == ["unknown", "refused", "ignored"]
-    assert all(each.reason for each in verdicts)
+    assert [verdict.standing for verdict in verdicts] == ["unknown", "refused", "ignored"]
+    assert all(verdict.reason for verdict in verdicts)
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_several_listeners_have_names_that_a_map_gives_a_protocol():
     ).server
     assert server.broker_listeners == [Listener("PLAINTEXT", "127.0.0.1", 9092), Listener("INSIDE", "0.0.0.0", 9094)]
     assert server.advertised == {"INSIDE": Listener("INSIDE", "broker.local", 9094)}
-    assert [each.name for each in server.open_listeners] == ["INSIDE"]
+    assert [listener.name for listener in server.open_listeners] == ["INSIDE"]
 
 
 def test_a_listener_of_brokers_is_a_danger_while_other_machines_reach_it_and_clients_use_it_too():

@@ -46,11 +46,11 @@ def document(topology, launch=LAUNCH, config=None):
 
 
 def methods_of(component):
-    return [(each["name"], *each["args"]) for each in component["configMethods"]]
+    return [(method["name"], *method["args"]) for method in component["configMethods"]]
 
 
 def groupings_of(topology):
-    return [each["grouping"] for each in document(topology)["streams"]]
+    return [stream["grouping"] for stream in document(topology)["streams"]]
 
 
 def test_each_component_is_a_process_that_python_starts_by_names_alone():
@@ -58,7 +58,7 @@ def test_each_component_is_a_process_that_python_starts_by_names_alone():
     (spout,), (bolt,) = made["spouts"], made["bolts"]
     assert spout["className"].endswith(".FluxShellSpout") and bolt["className"].endswith(".FluxShellBolt")
     assert bolt["constructorArgs"] == [["python3", "-m", "spout.multilang", "words:topology", "split"]]
-    assert [(each["id"], each["parallelism"]) for each in (spout, bolt)] == [("source", 2), ("split", 3)]
+    assert [(component["id"], component["parallelism"]) for component in (spout, bolt)] == [("source", 2), ("split", 3)]
 
 
 def test_a_component_works_in_the_directory_of_its_worker_and_declares_its_streams_with_the_message():
@@ -74,7 +74,7 @@ def test_a_component_works_in_the_directory_of_its_worker_and_declares_its_strea
 def test_variables_are_set_for_each_component():
     variables = {"FLAKELOG_SERVERS": "log:9092"}
     made = document(make(), Launch("w:t", variables=variables))
-    assert all(("setEnv", variables) in methods_of(each) for each in made["spouts"] + made["bolts"])
+    assert all(("setEnv", variables) in methods_of(component) for component in made["spouts"] + made["bolts"])
 
 
 def test_a_packed_environment_comes_from_the_blobstore_and_python_runs_it():
@@ -90,8 +90,8 @@ def test_each_grouping_has_its_name_in_flux():
     topology.bolt("a", Bolt()).fields("split", "letter").all("source").direct("split", stream="chosen")
     topology.bolt("b", Bolt()).global_("source").none("split", stream="long")
     topology.bolt("c", Bolt()).local_or_shuffle("source")
-    found = sorted(document(topology)["streams"], key=lambda each: each["to"])
-    assert [each["grouping"] for each in found if each["to"] != "split"] == [
+    streams = sorted(document(topology)["streams"], key=lambda stream: stream["to"])
+    assert [stream["grouping"] for stream in streams if stream["to"] != "split"] == [
         {"type": "FIELDS", "streamId": "default", "args": ["letter"]},
         {"type": "ALL", "streamId": "default"},
         {"type": "DIRECT", "streamId": "chosen"},
@@ -125,13 +125,13 @@ def test_what_cannot_run_inside_storm_is_refused_by_name():
     twice.bolt("b", Bolt()).all("source").shuffle("source")
     once = make()
     once.bolt("sink", LogSink("out", exactly_once=True, config=SinkConfig())).shuffle("source")
-    for topology, said in (
+    for topology, reason in (
         (custom, "bolt 'b' receives stream 'default' of 'source' by a grouping in Python code"),
         (twice, "bolt 'b' receives stream 'default' of 'source' by several groupings, and Storm keeps one"),
         (once, "bolt 'sink' is a sink with exactly_once"),
         (make("a.b"), r"topology 'a.b': Storm allows none of / . : \\ in a topology's name"),
     ):
-        with pytest.raises(TopologyError, match=said):
+        with pytest.raises(TopologyError, match=reason):
             document(topology)
 
 
@@ -204,7 +204,7 @@ def test_the_command_writes_the_file_with_settings_and_variables(storm, tmp_path
 
 
 def test_the_command_refuses_what_a_worker_could_not_start(storm):
-    for arguments, code, said in (
+    for arguments, code, reason in (
         (["words_for_storm.py:topology", "--out", "-"], 2, "words_for_storm.py is a file of this machine: give"),
         (["words_for_storm:custom", "--out", "-"], 2, "by a grouping in Python code, which Storm cannot call"),
         (["words_for_storm:relative_store", "--out", "-"], 2, "spout 'lines' keeps its progress in the directory prog"),
@@ -214,14 +214,14 @@ def test_the_command_refuses_what_a_worker_could_not_start(storm):
         (["words_for_storm:topology", "--out", "-", "--set", "topology.max.spout.pendng=9"], 2, "did you mean"),
         (["words_for_storm:topology", "--out", "/nowhere/x"], 1, "/nowhere/x cannot be written: No such file"),
     ):
-        found, _, err = storm(*arguments)
-        assert found == code and said in " ".join(err.split()), err
+        exit_code, _, err = storm(*arguments)
+        assert exit_code == code and reason in " ".join(err.split()), err
 
 
-@pytest.mark.parametrize("name, said", [("absolute_store", "begins anew"), ("absolute_state", "does not find it")])
-def test_files_of_one_machine_are_written_with_a_warning(storm, name, said):
+@pytest.mark.parametrize("name, warning", [("absolute_store", "begins anew"), ("absolute_state", "does not find it")])
+def test_files_of_one_machine_are_written_with_a_warning(storm, name, warning):
     code, out, err = storm(f"words_for_storm:{name}", "--out", "-")
-    assert code == 0 and out.startswith("name: words\n") and err.startswith("Warning: ") and said in err
+    assert code == 0 and out.startswith("name: words\n") and err.startswith("Warning: ") and warning in err
 
 
 def test_what_a_local_cluster_lacks_is_one_line(storm, monkeypatch, tmp_path):
@@ -233,9 +233,9 @@ def test_what_a_local_cluster_lacks_is_one_line(storm, monkeypatch, tmp_path):
 
 def test_a_local_cluster_has_no_json_log_and_no_site_without_figures(storm):
     name = "words_for_storm:topology"
-    for options, said in (
+    for options, reason in (
         (["--log-format", "json"], "--log-format: the log of --storm is Storm's"),
         (["--http-port", "0", "--set", "flakelog.topology.publish=false"], "--http-port: figures come from the topic"),
     ):
         result = CliRunner().invoke(main, ["spout", "run", "--storm", *options, name])
-        assert result.exit_code == 2 and said in " ".join(result.stderr.split())
+        assert result.exit_code == 2 and reason in " ".join(result.stderr.split())

@@ -61,7 +61,7 @@ def test_a_topology_is_found_in_a_module_or_a_file_and_made_by_a_function(words)
 
 
 @pytest.mark.parametrize(
-    "name, said",
+    "name, reason",
     [
         (":topolgy", "has no 'topolgy'; did you mean 'topology'?"),
         (":zzz", "its topologies are: topology, its functions: make, wrong"),
@@ -72,10 +72,10 @@ def test_a_topology_is_found_in_a_module_or_a_file_and_made_by_a_function(words)
         ("_missing.py:topology", "there is no file"),
     ],
 )
-def test_a_wrong_name_is_answered_with_what_would_be_right(words, name, said):
+def test_a_wrong_name_is_answered_with_what_would_be_right(words, name, reason):
     with pytest.raises(NoTopology) as refused:
         find_topology(words + name)
-    assert said in str(refused.value)
+    assert reason in str(refused.value)
 
 
 def test_settings_of_the_command_line_go_over_those_in_the_code():
@@ -146,15 +146,15 @@ def test_on_a_narrow_terminal_partition_and_lag_stay_readable(topic, error, widt
     wide = replace(PARTITION, topic=topic, partition=11, lag=1_234_567, watermark=9_876_543_210, error=error)
     lines = printed(replace(FIGURES, partitions=(wide,)), 24, width).splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= width
-    head, row = next((each, lines[at + 1]) for at, each in enumerate(lines) if each.startswith("PARTITION"))
+    head, row = next((line, lines[at + 1]) for at, line in enumerate(lines) if line.startswith("PARTITION"))
     assert row.split()[0].endswith("-11") and "1,234,567" in row.split() and "LAG" in head
     assert row.index("1,234,567") + len("1,234,567") == head.index("LAG") + len("LAG")
-    assert any(each.startswith("COMPONENT") and "ACKED/S" in each for each in lines)
+    assert any(line.startswith("COMPONENT") and "ACKED/S" in line for line in lines)
 
 
 def test_a_wide_terminal_has_all_columns():
-    said = printed(BROKEN, 24)
-    assert all(name in said for name in ("TASKS", "EMITTED/S", "WATERMARK", "BYTES", "ERROR"))
+    screen = printed(BROKEN, 24)
+    assert all(name in screen for name in ("TASKS", "EMITTED/S", "WATERMARK", "BYTES", "ERROR"))
 
 
 def test_health_names_partitions_that_are_not_read():

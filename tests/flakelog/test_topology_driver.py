@@ -71,7 +71,7 @@ def test_progress_is_stored_at_the_end_and_a_second_driver_goes_on_from_there():
     with TopologyDriver(word_count) as first:
         first.log("sentences", partitions=2).append("a", partition=1)
         first.run()
-    assert {number: each.offset for number, each in first.progress("sentences").items()} == {0: 0, 1: 1}
+    assert {number: progress.offset for number, progress in first.progress("sentences").items()} == {0: 0, 1: 1}
     first.log("sentences").append("b", partition=1)
     with TopologyDriver(word_count, first.world) as second:
         assert second.run().emitted("count") == [("b", 1)]

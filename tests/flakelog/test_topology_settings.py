@@ -22,7 +22,7 @@ def test_set_goes_over_the_environment_and_that_over_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given, said",
+    "given, reason",
     [
         ("flakelog.spout.max.attemps=3", "did you mean flakelog.spout.max.attempts?"),
         ("log.segment.bytes=3", "it is a setting of `flakelog server`, not of a topology"),
@@ -31,8 +31,8 @@ def test_set_goes_over_the_environment_and_that_over_the_file(tmp_path):
         ("x=1", "`flakelog settings topology spout` lists those of topologies"),
     ],
 )
-def test_a_wrong_setting_is_refused_with_what_would_be_right(given, said):
-    with pytest.raises(InvalidSetting, match=said):
+def test_a_wrong_setting_is_refused_with_what_would_be_right(given, reason):
+    with pytest.raises(InvalidSetting, match=reason):
         collect_topology(None, [given])
 
 

@@ -12,22 +12,22 @@ from tests.patience import until
 
 
 def test_a_start_that_waits_says_so_again_and_again():
-    clock, said = Clock(), []
-    end = repeat_while_waiting(clock, lambda: said.append(clock.seconds()))
+    clock, notified_at_s = Clock(), []
+    end = repeat_while_waiting(clock, lambda: notified_at_s.append(clock.seconds()))
     clock.pump([0.5] * 20)
-    assert said == [1.0, 5.0, 9.0]
+    assert notified_at_s == [1.0, 5.0, 9.0]
     assert end("result") == "result"
     clock.pump([0.5] * 20)
-    assert len(said) == 3 and not clock.getDelayedCalls()
+    assert len(notified_at_s) == 3 and not clock.getDelayedCalls()
 
 
 def test_a_start_that_is_quick_says_nothing():
-    clock, said = Clock(), []
-    end = repeat_while_waiting(clock, lambda: said.append(clock.seconds()))
+    clock, notified_at_s = Clock(), []
+    end = repeat_while_waiting(clock, lambda: notified_at_s.append(clock.seconds()))
     clock.advance(0.5)
     end(None)
     clock.advance(10)
-    assert said == []
+    assert notified_at_s == []
 
 
 def test_long_work_is_told_on_stderr_that_is_no_terminal(monkeypatch, capsys):

@@ -13,8 +13,8 @@ TIMES_US = st.lists(st.integers(0, 10**9), min_size=1, max_size=200)
 
 def latencies(values):
     made = Latencies()
-    for each in values:
-        made.add(each)
+    for latency_us in values:
+        made.add(latency_us)
     return made
 
 
@@ -23,23 +23,25 @@ def test_without_latencies_every_figure_is_zero():
 
 
 def test_percentiles_of_a_hundred_small_latencies_are_exact():
-    found = latencies(range(1, 101))
-    assert [found.percentile_us(each) for each in (500, 950, 990, 999, 1000)] == [50, 95, 99, 100, 100]
-    assert (found.average_us, found.max_us) == (50.5, 100)
+    recorded = latencies(range(1, 101))
+    assert [recorded.percentile_us(per_mille) for per_mille in (500, 950, 990, 999, 1000)] == [50, 95, 99, 100, 100]
+    assert (recorded.average_us, recorded.max_us) == (50.5, 100)
 
 
 @given(TIMES_US, st.integers(1, 1000))
 def test_a_percentile_is_the_sorted_one_or_at_most_a_bucket_above(values, per_mille):
     exact = sorted(values)[max(math.ceil(len(values) * per_mille / 1000), 1) - 1]
-    found = latencies(values).percentile_us(per_mille)
-    assert exact <= found <= exact + exact / (1 << BUCKET_BITS - 1)
-    assert found <= max(values)
+    percentile_us = latencies(values).percentile_us(per_mille)
+    assert exact <= percentile_us <= exact + exact / (1 << BUCKET_BITS - 1)
+    assert percentile_us <= max(values)
 
 
 @given(TIMES_US, TIMES_US)
-def test_merged_latencies_are_those_of_both(one, other):
-    merged = latencies(one)
-    merged.merge(latencies(other))
-    both = latencies(one + other)
+def test_merged_latencies_are_those_of_both(first, second):
+    merged = latencies(first)
+    merged.merge(latencies(second))
+    both = latencies(first + second)
     assert merged.average_us == pytest.approx(both.average_us) and merged.max_us == both.max_us
-    assert [merged.percentile_us(each) for each in (500, 999)] == [both.percentile_us(each) for each in (500, 999)]
+    assert [merged.percentile_us(per_mille) for per_mille in (500, 999)] == [
+        both.percentile_us(per_mille) for per_mille in (500, 999)
+    ]

@@ -20,7 +20,7 @@ def letters(number):
     ],
 )
 def test_a_run_ends_at_what_comes_first(limit, ends):
-    assert [limit.is_reached(things, seconds) for things, seconds, _ in ends] == [each for *_, each in ends]
+    assert [limit.is_reached(things, seconds) for things, seconds, _ in ends] == [reached for *_, reached in ends]
 
 
 @pytest.mark.parametrize("text, sizes", [("100", Sizes(100, 100)), ("20..180", Sizes(20, 180)), ("0", Sizes(0, 0))])
@@ -29,7 +29,7 @@ def test_a_size_is_a_number_or_a_range(text, sizes):
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, reason",
     [
         ("", "'' is no size; give bytes such as 100"),
         ("1k", "'1k' is no size"),
@@ -40,8 +40,8 @@ def test_a_size_is_a_number_or_a_range(text, sizes):
         ("1001", "1,001 bytes are more than a message may have, 1,000"),
     ],
 )
-def test_another_size_is_refused_with_what_would_be_right(text, said):
-    with pytest.raises(ValueError, match=said):
+def test_another_size_is_refused_with_what_would_be_right(text, reason):
+    with pytest.raises(ValueError, match=reason):
         parse_sizes(text, 1_000)
 
 

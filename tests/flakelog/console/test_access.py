@@ -64,8 +64,8 @@ def test_a_page_that_is_denied_names_the_right_and_the_command_that_grants_it(wo
 
 
 def test_a_name_is_quoted_for_the_shell_in_the_command(world):
-    told = denied(lambda: world.view("group", group="a'; rm -rf /"))
-    assert told.endswith("""--operation describe --group 'a'"'"'; rm -rf /'""")
+    reason = denied(lambda: world.view("group", group="a'; rm -rf /"))
+    assert reason.endswith("""--operation describe --group 'a'"'"'; rm -rf /'""")
 
 
 def test_a_topic_that_is_not_there_and_one_that_may_not_be_seen_look_alike(world):
@@ -171,9 +171,9 @@ def test_the_pages_name_the_principal(world):
 )
 def test_an_action_is_judged_by_the_broker_as_that_of_any_client(world, action, fields, right):
     grant(world, "describe topic orders", "describe_configs topic orders")
-    asked = fields_of(fields | {"confirmed": "yes"})
-    told = denied(lambda: now(world.actions.act(asked, action, "127.0.0.1:5")))
-    assert right in told
+    form = fields_of(fields | {"confirmed": "yes"})
+    reason = denied(lambda: now(world.actions.act(form, action, "127.0.0.1:5")))
+    assert right in reason
     assert any("Principal = User:console is Denied" in line for line in world.broker.reported)
 
 
@@ -269,5 +269,6 @@ def test_an_operation_meets_a_missing_right_as_an_error_of_the_client(world):
 
 def test_partitions_that_may_not_be_seen_take_no_place_among_those_that_an_id_is_looked_for_in(world):
     services = world.broker.services
-    found = [messages.candidates(services, 1, sees) for sees in (lambda topic: True, lambda topic: topic == "orders")]
-    assert [{topic for topic, _ in partitions} for partitions in found] == [{"orders", "payments"}, {"orders"}]
+    rights = (lambda topic: True, lambda topic: topic == "orders")
+    candidates = [messages.candidates(services, 1, sees) for sees in rights]
+    assert [{topic for topic, _ in partitions} for partitions in candidates] == [{"orders", "payments"}, {"orders"}]

@@ -77,9 +77,9 @@ def test_nobody_can_write_lines_of_his_own_into_the_log(world):
 def test_a_refused_form_keeps_what_was_given(world, action):
     names = dict.fromkeys(("name", "topic", "typed", "group", "key"), HOSTILE)
     given = names | {"partitions": "x", "value": "12", "to": "time"}
-    with pytest.raises((BadField, BrokerError)) as told:
+    with pytest.raises((BadField, BrokerError)) as refusal:
         act(world, action, **given)
-    view = world.actions.refused(fields_of(given), action, 400, str(told.value))
+    view = world.actions.refused(fields_of(given), action, 400, str(refusal.value))
     html = html_of(view)
     assert view.status == 400 and 'role="alert"' in html and "<script>alert" not in html
     assert 'value="&#34;&gt;&lt;script&gt;alert(1)' in html
@@ -200,8 +200,8 @@ def test_the_deletion_of_a_topic_shows_what_it_concerns_and_is_done_then(world):
     assert "orders was deleted" in confirmed(world, "delete-topic", topic="orders", typed="orders").model.sentence
     assert world.broker.services.metadata.topic("orders") is None
     (line,) = world.broker.reported
-    asked = f"topic='orders', typed='orders', id='{id}'"
-    assert line == f"console: 127.0.0.1:5 asked for delete-topic ({asked}): done"
+    fields = f"topic='orders', typed='orders', id='{id}'"
+    assert line == f"console: 127.0.0.1:5 asked for delete-topic ({fields}): done"
 
 
 @pytest.mark.parametrize("typed", ["", "order", "Orders", "orders2"])

@@ -128,10 +128,10 @@ def test_topics_can_be_sorted_by_a_figure(world):
 def test_a_topic_shows_its_partitions_and_its_own_settings_first(world):
     world.broker.create("orders", 2, **{"retention.ms": "5000"})
     world.broker.connect().produce("orders", b"a", partition=1)
-    found = world.view("topic", "orders").model
-    assert [(row.start, row.end) for row in found.rows] == [(0, 0), (0, 1)]
-    assert (found.configs[0].name, found.configs[0].value, found.configs[0].source) == ("retention.ms", "5000", "topic")
-    assert found.rows[0].last_id is None and found.rows[1].last_id > 0
+    topic = world.view("topic", "orders").model
+    assert [(row.start, row.end) for row in topic.rows] == [(0, 0), (0, 1)]
+    assert (topic.configs[0].name, topic.configs[0].value, topic.configs[0].source) == ("retention.ms", "5000", "topic")
+    assert topic.rows[0].last_id is None and topic.rows[1].last_id > 0
 
 
 @pytest.mark.parametrize("page, path, fields", [("topic", ("nope",), {}), ("group", (), {"group": "nope"})])

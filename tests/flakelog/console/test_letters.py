@@ -37,8 +37,8 @@ def shown(world):
     return sorted(row.offset for row in page(world).model.rows)
 
 
-def send(world, *places):
-    fields = fields_of({"letters": TOPIC, "place": list(places), "confirmed": "yes"})
+def send(world, *positions):
+    fields = fields_of({"letters": TOPIC, "place": list(positions), "confirmed": "yes"})
     return now(world.actions.act(fields, "send-again", "me"))
 
 
@@ -58,8 +58,8 @@ def test_the_newest_letters_are_shown(world):
 
 def test_large_letters_do_not_hide_newer_ones(world):
     give_up(world, *[b"x" * 40_000] * 8)
-    found = shown(world)
-    assert found and found == list(range(8 - len(found), 8)) and page(world).model.older == 8 - len(found)
+    offsets = shown(world)
+    assert offsets and offsets == list(range(8 - len(offsets), 8)) and page(world).model.older == 8 - len(offsets)
 
 
 def test_letters_that_were_sent_again_do_not_hide_older_ones(world):
@@ -136,16 +136,16 @@ def test_a_topic_without_letters_is_answered_after_its_first_fetch(world, decode
     """Its page used to search 50 windows, and to decode whole fetches beyond each of them."""
     for _ in range(200):
         world.client.produce(TOPIC, 0, encode_batch([BatchRecord(0, 0, None, b"x")], base_timestamp_ms=WALL_MS))
-    found = page(world)
+    view = page(world)
     assert decoded["messages"] == 10, "as many as a page shows"
-    assert found.model.rows == [] and found.model.older == 190
-    assert "The newest messages of this topic are no dead letters." in html_of(found)
+    assert view.model.rows == [] and view.model.older == 190
+    assert "The newest messages of this topic are no dead letters." in html_of(view)
 
 
 def test_a_message_costs_no_more_ids_however_many_are_fetched_with_it(world, decoded):
     """Each batch used to parse the ids of the whole fetch: half a million for 1,000 batches."""
     for _ in range(200):
         world.client.produce("orders", 0, encode_batch([BatchRecord(0, 0, None, b"x")], base_timestamp_ms=WALL_MS))
-    found = now(world.messages.messages_page(fields_of({"start": "oldest", "partition": 0}), "orders"))
-    assert [row.id is not None for row in found.model.rows] == [True] * 10
+    view = now(world.messages.messages_page(fields_of({"start": "oldest", "partition": 0}), "orders"))
+    assert [row.id is not None for row in view.model.rows] == [True] * 10
     assert decoded["entries"] <= 2 * 10 + 1

@@ -56,8 +56,8 @@ def test_the_newest_messages_are_shown_however_large_they_are(world, value_bytes
     for _ in range(100):
         produce(world, b"x" * value_bytes)
     for fields in ({}, {"partition": 0}):
-        found = offsets(world, **fields)
-        assert found == list(range(99, 99 - len(found), -1)) and found
+        shown_offsets = offsets(world, **fields)
+        assert shown_offsets == list(range(99, 99 - len(shown_offsets), -1)) and shown_offsets
     assert page(world, partition=0).model.following is None
 
 
@@ -119,9 +119,9 @@ def test_an_offset_without_a_message_leads_to_the_next_messages(world):
     payments.write("orders", b"a")
     assert payments.end(commit=True) == 0
     produce(world, b"b")
-    with pytest.raises(NotThere, match="orders-0 has no message at offset 1") as told:
+    with pytest.raises(NotThere, match="orders-0 has no message at offset 1") as missing:
         now(world.messages.message_page(fields_of({"partition": 0, "offset": 1}), "orders"))
-    assert told.value.more[0] == "/console/topics/orders/messages?partition=0&start=offset&value=1"
+    assert missing.value.more[0] == "/console/topics/orders/messages?partition=0&start=offset&value=1"
     assert offsets(world, partition=0, start="offset", value=1) == [2]
 
 
@@ -160,15 +160,15 @@ def test_a_message_can_be_downloaded(world):
 def tail_of(world, stream):
     """Return the tail that a page's stream begins."""
     assert stream.startswith("tail&")
-    return world.messages.tail(fields_of(dict(each.split("=") for each in stream.split("&")[1:])), "")
+    return world.messages.tail(fields_of(dict(pair.split("=") for pair in stream.split("&")[1:])), "")
 
 
 def read(tail):
     """Return the values of the new messages, and how many were left out."""
-    found = tail.read()
-    if found is None:
+    deferred = tail.read()
+    if deferred is None:
         return [], 0
-    new = now(found)
+    new = now(deferred)
     return [row.value.summary for row in new.rows], new.left_out
 
 

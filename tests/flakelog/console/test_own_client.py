@@ -71,27 +71,27 @@ def broker(reactor, silent):
 
 def outcome(deferred):
     """Return what a Deferred fired with, an empty list if it has not."""
-    found = []
-    deferred.addBoth(found.append)
-    return found
+    results = []
+    deferred.addBoth(results.append)
+    return results
 
 
 def test_visitors_who_come_and_go_cannot_make_more_jobs_wait(broker, reactor):
     """A browser that loads a page again and again cancels the earlier loads."""
     go, ran = Event(), []
     for number in range(JOBS_MAX):
-        left = broker.run(lambda client, number=number: (go.wait(SECONDS), ran.append(number)))
-        left.addErrback(lambda failure: failure.trap(CancelledError))
+        job = broker.run(lambda client, number=number: (go.wait(SECONDS), ran.append(number)))
+        job.addErrback(lambda failure: failure.trap(CancelledError))
         if number >= THREADS_MAX:
-            left.cancel()
+            job.cancel()
     with pytest.raises(RequestRefused, match="too many pages"):
         broker.run(lambda client: None)
     go.set()
     reactor.step(JOBS_MAX)
     assert sorted(ran) == list(range(THREADS_MAX)), "jobs that nobody waits for are skipped"
-    found = outcome(broker.run(lambda client: "read"))
+    results = outcome(broker.run(lambda client: "read"))
     reactor.step()
-    assert found == ["read"]
+    assert results == ["read"]
 
 
 def test_changes_are_made_one_after_the_other(broker, reactor):
@@ -101,26 +101,26 @@ def test_changes_are_made_one_after_the_other(broker, reactor):
         made.append(len(made))
         return len(made)
 
-    found = [outcome(broker.change(change, lambda number: f"done {number}")) for _ in range(3)]
+    results = [outcome(broker.change(change, lambda number: f"done {number}")) for _ in range(3)]
     assert reactor._calls.qsize() <= 1, "the second one waits"
     reactor.step(3)
-    assert found == [["done 1"], ["done 2"], ["done 3"]]
+    assert results == [["done 1"], ["done 2"], ["done 3"]]
 
 
 def test_a_change_whose_visitor_has_left_ends_and_is_told(broker, reactor):
-    told = []
-    left = broker.change(lambda client: "changed", told.append)
-    left.addErrback(lambda failure: failure.trap(CancelledError))
-    left.cancel()
+    outcomes = []
+    visit = broker.change(lambda client: "changed", outcomes.append)
+    visit.addErrback(lambda failure: failure.trap(CancelledError))
+    visit.cancel()
     reactor.step()
-    assert told == ["changed"]
+    assert outcomes == ["changed"]
 
 
 def test_a_change_that_fails_lets_the_next_one_begin(broker, reactor):
     def fail(client):
         raise ValueError("no")
 
-    first, second = (outcome(broker.change(each, lambda result: result)) for each in (fail, lambda client: "changed"))
+    first, second = (outcome(broker.change(job, lambda result: result)) for job in (fail, lambda client: "changed"))
     reactor.step(2)
     assert first[0].check(ValueError) and second == ["changed"]
 
@@ -137,12 +137,12 @@ def test_changes_that_wait_are_limited(broker, reactor):
 
 def test_a_stop_ends_a_job_that_waits_for_the_broker(broker, reactor, silent):
     """The broker cannot answer while the reactor's thread waits for the job's thread."""
-    found = outcome(broker.run(lambda client: client.topics()))
+    results = outcome(broker.run(lambda client: client.topics()))
     connection, _ = silent.accept()
     assert connection.recv(1), "the job has sent its request, and waits"
     broker.stop()
     reactor.step()
-    assert found[0].check(Unreachable) and "no answer within" not in str(found[0].value)
+    assert results[0].check(Unreachable) and "no answer within" not in str(results[0].value)
     connection.close()
 
 
@@ -157,11 +157,11 @@ def waiting(silent):
 
 
 def test_a_job_ends_at_its_pages_deadline(broker, reactor, silent):
-    found = outcome(broker.run(lambda client: client.topics()))
+    results = outcome(broker.run(lambda client: client.topics()))
     connection = waiting(silent)
     reactor.advance(PAGE_SECONDS)
     reactor.step()
-    assert found[0].check(PageTimeout) and "longer than 5 s" in str(found[0].value)
+    assert results[0].check(PageTimeout) and "longer than 5 s" in str(results[0].value)
     assert not reactor.getDelayedCalls()
     connection.close()
 
@@ -173,21 +173,21 @@ def test_a_page_shows_what_its_job_has_read_by_the_deadline(broker, reactor, sil
         except PageTimeout:
             return "a part"
 
-    found = outcome(broker.run(read))
+    results = outcome(broker.run(read))
     connection = waiting(silent)
     reactor.advance(PAGE_SECONDS)
     reactor.step()
-    assert found == ["a part"]
+    assert results == ["a part"]
     connection.close()
 
 
 def test_a_page_whose_job_computes_on_is_answered_soon_after_the_deadline(broker, reactor):
     go = Event()
-    found = outcome(broker.run(lambda client: go.wait(SECONDS)))
+    results = outcome(broker.run(lambda client: go.wait(SECONDS)))
     reactor.advance(PAGE_SECONDS)
-    assert found == []
+    assert results == []
     reactor.advance(GRACE_SECONDS)
-    assert found[0].check(PageTimeout)
+    assert results[0].check(PageTimeout)
     go.set()
     reactor.step()
     assert not reactor.getDelayedCalls()
@@ -224,9 +224,9 @@ def test_a_stop_does_not_wait_for_a_job_that_computes(broker):
 
 def test_a_change_is_not_ended_by_a_deadline_but_its_page_is_answered(broker, reactor):
     go, outcomes = Event(), []
-    found = outcome(broker.change(lambda client: go.wait(SECONDS) and "changed", outcomes.append))
+    results = outcome(broker.change(lambda client: go.wait(SECONDS) and "changed", outcomes.append))
     reactor.advance(CHANGE_SECONDS)
-    assert found[0].check(PageTimeout) and "the server's log will say" in str(found[0].value) and outcomes == []
+    assert results[0].check(PageTimeout) and "the server's log will say" in str(results[0].value) and outcomes == []
     go.set()
     reactor.step()
     assert outcomes == ["changed"]
@@ -240,7 +240,7 @@ class OtherBroker(Thread):
 
     def __init__(self, code):
         super().__init__(daemon=True)
-        self.asked = []
+        self.api_keys = []
         self._code = code
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address = Address(*self._listening.getsockname())
@@ -257,7 +257,7 @@ class OtherBroker(Thread):
         with connection:
             while head := connection.recv(4):
                 request = connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
-                self.asked.append(int.from_bytes(request[:2], "big"))
+                self.api_keys.append(int.from_bytes(request[:2], "big"))
                 body = cold.encode(ENVELOPE, 0, "response", {"response_data": None, "error_code": self._code})
                 answer = request[4:8] + b"\0" + body
                 connection.sendall(len(answer).to_bytes(4, "big") + answer)
@@ -277,10 +277,10 @@ def test_a_connection_to_another_broker_is_not_used_if_that_lets_it_act_for_nobo
         assert "does not let this broker act for User:console: CLUSTER_AUTHORIZATION_FAILED" in str(refused.value)
         assert "make their user a super user" in str(refused.value)
         other.join(SECONDS)
-        assert other.asked == [ENVELOPE], "its connection was closed"
+        assert other.api_keys == [ENVELOPE], "its connection was closed"
 
 
 def test_a_connection_to_another_broker_begins_with_the_principal_it_acts_for(silent):
     with OtherBroker(ErrorCode.NONE) as other, client_beside(other, silent) as client:
         client.send(Exchange(other.address, METADATA, 12, True, b""))
-        until(lambda: other.asked == [ENVELOPE, METADATA], "both requests")
+        until(lambda: other.api_keys == [ENVELOPE, METADATA], "both requests")

@@ -141,9 +141,9 @@ def test_a_rule_is_created_once_it_is_confirmed(world):
     done = act(world, "create-rule", **hidden)
     assert "The rule was created" in done.model.sentence and done.model.target == "/console/rules"
     assert rules_of(world) == {allow("read topic orders")}
-    added, asked = world.broker.reported[-2:]
+    added, request = world.broker.reported[-2:]
     assert added.endswith("added an access rule: User:ada is allowed to READ Topic orders from host *")
-    assert asked.startswith("console: 127.0.0.1:5 asked for create-rule (kind='topic', name='orders'")
+    assert request.startswith("console: 127.0.0.1:5 asked for create-rule (kind='topic', name='orders'")
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def test_a_rule_that_is_there_is_not_created_again(world):
 
 
 def test_a_rule_is_deleted_by_its_row_and_no_other_is(world):
-    kept = allow("read topic ord..."), allow("write topic orders"), allow("read topic orders", Permission.DENY)
-    add(world, allow("read topic orders"), *kept)
+    others = allow("read topic ord..."), allow("write topic orders"), allow("read topic orders", Permission.DENY)
+    add(world, allow("read topic orders"), *others)
     rows = re.findall(r'action="/console/do/delete-rule">(.*?)<button', html_of(shown(world)))
     given = [dict(re.findall(r'name="(\w+)" value="([^"]*)"', row)) for row in rows]
     wanted = RULE | {"pattern": "literal", "permission": "allow", "host": "*"}
@@ -215,7 +215,7 @@ def test_a_rule_is_deleted_by_its_row_and_no_other_is(world):
     plan = html_of(act(world, "delete-rule", **fields))
     assert f"Delete the rule by which {WORDS}." in plan and len(rules_of(world)) == 4
     act(world, "delete-rule", **fields, confirmed="yes")
-    assert rules_of(world) == set(kept)
+    assert rules_of(world) == set(others)
     with pytest.raises(BadField, match="there is no such rule; it may have been deleted meanwhile"):
         act(world, "delete-rule", **fields, confirmed="yes")
 

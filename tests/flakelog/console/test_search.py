@@ -23,13 +23,13 @@ def world():
 
 def produce(world, *records, partition=0, codec=Codec.NONE):
     """Send (key, value, headers) as one batch; the times of messages are a second apart."""
-    made = [BatchRecord(n, n * 1_000, *each) for n, each in enumerate(records)]
+    made = [BatchRecord(n, n * 1_000, *record) for n, record in enumerate(records)]
     world.client.produce("orders", partition, encode_batch(made, base_timestamp_ms=WALL_MS, codec=codec))
 
 
 def part(world, **fields):
-    found = world.search.search_page(fields_of(fields), "orders")
-    return found if hasattr(found, "model") else now(found)
+    answer = world.search.search_page(fields_of(fields), "orders")
+    return answer if hasattr(answer, "model") else now(answer)
 
 
 def following(view):
@@ -44,8 +44,8 @@ def whole(world, **fields):
     return views
 
 
-def places(*views):
-    return [(each.row.partition, each.row.offset) for view in views for each in view.model.matches if each.hits]
+def positions(*views):
+    return [(match.row.partition, match.row.offset) for view in views for match in view.model.matches if match.hits]
 
 
 def test_a_text_is_found_in_keys_values_and_headers(world):
@@ -53,17 +53,17 @@ def test_a_text_is_found_in_keys_values_and_headers(world):
     others = (None, b"x", (("needle", None),)), (b"Needle", b"nee", (("dle", b""),))
     produce(world, *others, partition=2, codec=Codec.ZSTD)
     view = part(world, text="needle")
-    assert places(view) == [(0, 0), (0, 1), (0, 2), (2, 0)] and view.model.following == ""
-    hits = [each.hits[0].part for each in view.model.matches]
+    assert positions(view) == [(0, 0), (0, 1), (0, 2), (2, 0)] and view.model.following == ""
+    hits = [match.hits[0].part for match in view.model.matches]
     assert hits == ["key", "value", "header h", "header's name"]
     assert "a <mark>needle</mark> b" in html_of(view) and "All is searched" in html_of(view)
-    assert places(part(world, text="needle", partition=2)) == [(2, 0)]
+    assert positions(part(world, text="needle", partition=2)) == [(2, 0)]
 
 
 @pytest.mark.parametrize("text", ["n.*e", "%", "NEEDLE", "needle  "])
 def test_nothing_in_a_text_is_a_pattern_and_case_differs(world, text):
     produce(world, (None, b"needle"))
-    assert places(part(world, text=text)) == []
+    assert positions(part(world, text=text)) == []
 
 
 def test_bytes_that_are_no_text_are_searched_and_shown_in_part(world):
@@ -85,14 +85,14 @@ def test_bytes_that_are_no_text_are_searched_and_shown_in_part(world):
 )
 def test_only_the_range_is_searched(world, range, offsets):
     produce(world, *[(None, b"x")] * 5)
-    assert [offset for _, offset in places(part(world, text="x", **range))] == offsets
+    assert [offset for _, offset in positions(part(world, text="x", **range))] == offsets
 
 
 def test_an_offset_counts_in_each_partition(world):
     for partition in range(3):
         produce(world, *[(None, b"x")] * 3, partition=partition)
     view = part(world, text="x", start="offset", value=1, end="offset", end_value=2)
-    assert places(view) == [(0, 1), (1, 1), (2, 1)]
+    assert positions(view) == [(0, 1), (1, 1), (2, 1)]
 
 
 def test_a_large_range_is_searched_part_by_part(world):
@@ -100,11 +100,11 @@ def test_a_large_range_is_searched_part_by_part(world):
         for _ in range(6):
             produce(world, (None, b"x" * 900_000), (b"needle", b""), partition=partition)
     views = whole(world, text="needle")
-    assert len(views) == 4 and all(each.model.counts.bytes for each in views)
-    assert places(*views) == [(partition, 2 * n + 1) for partition in range(3) for n in range(6)]
+    assert len(views) == 4 and all(view.model.counts.bytes for view in views)
+    assert positions(*views) == [(partition, 2 * n + 1) for partition in range(3) for n in range(6)]
     counts = views[-1].model.counts
     assert (counts.messages, counts.matches, views[-1].model.percent) == (36, 18, 100)
-    assert sorted({each.model.percent for each in views}) == [each.model.percent for each in views]
+    assert sorted({view.model.percent for view in views}) == [view.model.percent for view in views]
 
 
 def test_a_search_of_many_partitions_goes_on_with_the_next_one(world):
@@ -113,11 +113,11 @@ def test_a_search_of_many_partitions_goes_on_with_the_next_one(world):
         batch = encode_batch([BatchRecord(0, 0, None, b"needle")], base_timestamp_ms=WALL_MS)
         world.client.produce("wide", number, batch)
     spans = world.messages.spans("wide")
-    asked = search.search_of("wide", fields_of({"text": "needle"}))
-    first = search.search_slice(world.client, asked, None, spans, 1_000)
-    then = search.search_slice(world.client, asked, first.remainder, spans, 1_000)
-    numbers = [each.row.partition for each in (*first.matches, *then.matches)]
-    assert numbers == list(range(search.PARTITIONS_MAX + 5)) and then.remainder is None
+    query = search.search_of("wide", fields_of({"text": "needle"}))
+    first = search.search_slice(world.client, query, None, spans, 1_000)
+    second = search.search_slice(world.client, query, first.remainder, spans, 1_000)
+    numbers = [match.row.partition for match in (*first.matches, *second.matches)]
+    assert numbers == list(range(search.PARTITIONS_MAX + 5)) and second.remainder is None
 
 
 def test_a_search_waits_when_it_has_read_as_much_as_a_round_may():
@@ -137,10 +137,10 @@ def test_a_search_waits_when_a_page_of_messages_is_found():
     world.broker.create("orders")
     produce(world, *[(None, b"x")] * 25)
     first = part(world, text="x")
-    assert len(places(first)) == 10 and not first.model.goes_on
+    assert len(positions(first)) == 10 and not first.model.goes_on
     second = part(world, **following(first))
     third = part(world, **following(second))
-    assert [offset for _, offset in places(first, second, third)] == list(range(25))
+    assert [offset for _, offset in positions(first, second, third)] == list(range(25))
     assert third.model.counts.matches == third.model.counts.messages == 25 and third.model.following == ""
 
 
@@ -158,7 +158,7 @@ def test_an_address_made_by_hand_finds_no_more_at_once():
     world = World(page_records=10)
     world.broker.create("orders")
     produce(world, *[(None, b"x")] * 25)
-    assert len(places(part(world, text="x", round=1 << 60))) == 10
+    assert len(positions(part(world, text="x", round=1 << 60))) == 10
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_is_searched(world):
@@ -169,8 +169,8 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_searched(world):
     damage(world, 1)
     world.broker.services.logs.get("orders", 1).take_offline("a sync failed")
     view = part(world, text="needle")
-    assert places(view) == [(0, 0), (0, 2), (2, 0)]
-    wrong = [(each.row.partition, each.row.offset) for each in view.model.matches if each.row.wrong]
+    assert positions(view) == [(0, 0), (0, 2), (2, 0)]
+    wrong = [(match.row.partition, match.row.offset) for match in view.model.matches if match.row.wrong]
     assert wrong == [(0, 1), (1, 0)] and view.model.counts.matches == 3
     assert "This batch was not searched: CRC" in html_of(view) and "KAFKA_STORAGE_ERROR" in html_of(view)
 
@@ -178,13 +178,13 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_searched(world):
 def test_a_part_that_the_pages_time_ends_has_what_was_read(world):
     for partition in range(3):
         produce(world, (None, b"needle"), partition=partition)
-    spans, asked = world.messages.spans("orders"), search.search_of("orders", fields_of({"text": "needle"}))
-    first = search.search_slice(Ends(world.client, after=2), asked, None, spans, 100)
-    then = search.search_slice(world.client, asked, first.remainder, spans, 100)
-    assert [[each.row.partition for each in found.matches] for found in (first, then)] == [[0, 1], [2]]
-    assert then.remainder is None
+    spans, query = world.messages.spans("orders"), search.search_of("orders", fields_of({"text": "needle"}))
+    first = search.search_slice(Ends(world.client, after=2), query, None, spans, 100)
+    second = search.search_slice(world.client, query, first.remainder, spans, 100)
+    assert [[match.row.partition for match in portion.matches] for portion in (first, second)] == [[0, 1], [2]]
+    assert second.remainder is None
     with pytest.raises(PageTimeout):
-        search.search_slice(Ends(world.client, after=0), asked, None, spans, 100)
+        search.search_slice(Ends(world.client, after=0), query, None, spans, 100)
 
 
 class Ends:

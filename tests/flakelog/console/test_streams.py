@@ -16,7 +16,7 @@ from flakelog.console.history import INTERVAL_MS
 from flakelog.console.streams import SILENT_TICKS_MAX, STALLED_TICKS_MAX, Streams, Tick
 
 
-class Gone(Exception):
+class TopicDeleted(Exception):
     """An error that is expected to end a stream."""
 
 
@@ -56,13 +56,13 @@ class Visit(Resource):
     def events(self):
         text = self.transport.value().decode()
         self.transport.clear()
-        found = []
+        events = []
         for block in text.replace("\r\n", "\n").split("\n\n"):
             lines = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
             if "event" in lines:
-                found.append((lines["event"], json.loads(lines["data"])))
-            found += ["comment" for line in block.split("\n") if line.startswith(":")]
-        return found
+                events.append((lines["event"], json.loads(lines["data"])))
+            events += ["comment" for line in block.split("\n") if line.startswith(":")]
+        return events
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def clock():
 
 @pytest.fixture
 def streams(clock):
-    return Streams(clock, 2, (Gone,))
+    return Streams(clock, 2, (TopicDeleted,))
 
 
 def test_a_stream_sends_what_has_changed(streams, clock):
@@ -82,18 +82,18 @@ def test_a_stream_sends_what_has_changed(streams, clock):
     assert (name, first["html"]) == ("figures", "<p>1")
     assert visit.tick() == []
     now = Tick("<p>2")
-    ((_, told),) = visit.tick()
-    assert told["html"] == "<p>2"
+    ((_, data),) = visit.tick()
+    assert data["html"] == "<p>2"
     now = Tick("<p>2", {"chart": [[7.5], [1.0]]})
-    ((_, told),) = visit.tick()
-    assert "html" not in told and told["points"] == {"chart": [[7.5], [1.0]]}
+    ((_, data),) = visit.tick()
+    assert "html" not in data and data["points"] == {"chart": [[7.5], [1.0]]}
 
 
 def test_points_are_asked_for_once(streams, clock):
-    asked = []
-    visit = Visit(streams, clock, lambda since_ms: asked.append(since_ms) or Tick("", {"chart": [[7.5], [1.0]]}))
+    polls = []
+    visit = Visit(streams, clock, lambda since_ms: polls.append(since_ms) or Tick("", {"chart": [[7.5], [1.0]]}))
     visit.tick()
-    assert asked == [0, 7_500]
+    assert polls == [0, 7_500]
 
 
 def test_a_silent_stream_shows_now_and_then_that_it_lives(streams, clock):
@@ -125,14 +125,14 @@ def test_a_stream_that_ends_cancels_its_reading(streams, clock):
 
 
 def test_a_peer_that_does_not_read_gets_no_more_and_is_closed_after_a_while(streams, clock):
-    asked = []
-    visit = Visit(streams, clock, lambda since_ms: asked.append(since_ms) or Tick(f"<p>{len(asked)}"))
+    polls = []
+    visit = Visit(streams, clock, lambda since_ms: polls.append(since_ms) or Tick(f"<p>{len(polls)}"))
     visit.request.channel.pauseProducing()
     visit.tick(STALLED_TICKS_MAX)
-    assert len(asked) == 1 and not visit.transport.aborted
+    assert len(polls) == 1 and not visit.transport.aborted
     visit.request.channel.resumeProducing()
     visit.tick()
-    assert len(asked) == 2, "a peer that reads again goes on"
+    assert len(polls) == 2, "a peer that reads again goes on"
     visit.request.channel.pauseProducing()
     visit.tick(STALLED_TICKS_MAX + 1)
     assert visit.transport.aborted
@@ -147,7 +147,7 @@ def test_streams_are_limited_and_end_with_their_connection(streams, clock):
     assert not [call for call in clock.getDelayedCalls() if call.active() and "LoopingCall" in str(call)]
 
 
-@pytest.mark.parametrize("error, lines", [(Gone("the topic was deleted"), 0), (ValueError("a bug"), 1)])
+@pytest.mark.parametrize("error, lines", [(TopicDeleted("the topic was deleted"), 0), (ValueError("a bug"), 1)])
 def test_an_error_ends_a_stream_and_an_unexpected_one_is_logged(streams, clock, error, lines):
     def live(since_ms):
         if since_ms == 0:
@@ -158,5 +158,5 @@ def test_an_error_ends_a_stream_and_an_unexpected_one_is_logged(streams, clock, 
     visit.events()
     with capturedLogs() as logged:
         assert visit.tick() == [("failed", {})]
-    assert len([each for each in logged if each.get("log_failure")]) == lines
+    assert len([event for event in logged if event.get("log_failure")]) == lines
     assert not streams._open and visit.tick(3) == []

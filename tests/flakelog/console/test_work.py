@@ -17,7 +17,7 @@ ODD = (None, 5, "x", [], {}, [None], {"a": []}, -1.5, True)
 
 
 def component(name, *inputs, kind="bolt"):
-    streams = [{"component": each, "stream": "default", "grouping": "shuffle"} for each in inputs]
+    streams = [{"component": source, "stream": "default", "grouping": "shuffle"} for source in inputs]
     return {"name": name, "kind": kind, "parallelism": 2, "inputs": streams, "tasks": [{"errors": 1}]}
 
 
@@ -35,7 +35,7 @@ def test_processes_of_a_topology_are_summed():
     two = [document(lag={"lag": 3, "lag_ms": 50}, **READ), document(**READ, **closing)]
     (row,) = topology_rows(two)
     assert (row.processes, row.acked, row.lag, row.lag_ms, row.states) == (2, 8.0, 7, 50, ["closing", "running"])
-    assert [each.tasks for each in topology_page(two, "shop").components] == [4, 4, 4]
+    assert [component.tasks for component in topology_page(two, "shop").components] == [4, 4, 4]
 
 
 def test_a_lag_that_one_process_does_not_know_is_not_known():
@@ -60,9 +60,10 @@ def test_the_tasks_inside_storm_add_up_to_the_topology_that_an_embedded_process_
     (row,) = topology_rows([*spouts, *bolts])
     assert (row.processes, row.acked, row.lag, row.lag_ms, row.in_flight) == (5, 8.0, 6, 20, 4)
     page = topology_page([*bolts, *spouts], "shop")
-    assert {each.name: (each.tasks, each.p99_ms) for each in page.components} == {"orders": (2, 7), "parse": (3, None)}
+    figures = {component.name: (component.tasks, component.p99_ms) for component in page.components}
+    assert figures == {"orders": (2, 7), "parse": (3, None)}
     assert len(page.graph.edges) == 1 and len(page.partitions) == 2
-    assert [each["task"] for each in page.processes] == ["parse"] * 3 + ["orders"] * 2
+    assert [task["task"] for task in page.processes] == ["parse"] * 3 + ["orders"] * 2
 
 
 def test_of_very_many_processes_the_first_are_listed_and_all_are_counted():
@@ -94,8 +95,8 @@ def world():
     return made
 
 
-def publish(world, key, told, at_ms=WALL_MS):
-    value = None if told is None else json.dumps(told).encode()
+def publish(world, key, content, at_ms=WALL_MS):
+    value = None if content is None else json.dumps(content).encode()
     batch = encode_batch([BatchRecord(0, 0, key, value)], base_timestamp_ms=at_ms)
     world.client.produce("__flakelog_topologies", 0, batch)
 
@@ -105,8 +106,8 @@ def published(at_ms=WALL_MS, **more):
 
 
 def topologies_now(world):
-    found = now(world.work.topologies_page(fields_of({}))).model
-    return [row.id for row in found["now"]], [(row.id, row.processes) for row in found["lost"]]
+    tables = now(world.work.topologies_page(fields_of({}))).model
+    return [row.id for row in tables["now"]], [(row.id, row.processes) for row in tables["lost"]]
 
 
 def test_a_topology_whose_processes_were_killed_is_listed_as_lost(world):
@@ -137,16 +138,16 @@ def test_a_lost_topology_is_forgotten_after_a_while(world):
 
 def test_the_streams_of_several_pages_read_the_topic_once(world):
     publish(world, b"shop/1", published())
-    asked = []
-    world.jobs.run = lambda job, run=world.jobs.run: asked.append(job) or run(job)
+    jobs = []
+    world.jobs.run = lambda job, run=world.jobs.run: jobs.append(job) or run(job)
     for fields in ({"page": "topologies"}, {"page": "topology", "id": "shop"}, {"page": "topologies"}):
         part = world.work.live(fields_of(fields), 0)
         part = part if isinstance(part, LivePart) else now(part)
         assert "4/s" in render_part(TEMPLATES, part.template, part.model)
-    assert len(asked) == 1
+    assert len(jobs) == 1
     world.clock.ms += 2_000
     now(world.work.live(fields_of({"page": "topologies"}), 0))
-    assert len(asked) == 2
+    assert len(jobs) == 2
 
 
 @pytest.mark.parametrize("odd", [*ODD, "\ud800", "x" * 10_000])
@@ -169,7 +170,7 @@ def test_a_document_that_is_nested_too_deep_counts_as_none(world):
 
 def test_the_graph_goes_from_left_to_right():
     graph = topology_page([document()], "shop").graph
-    left_to_right = sorted(graph.nodes, key=lambda each: each.x)
+    left_to_right = sorted(graph.nodes, key=lambda node: node.x)
     assert [node.component.name for node in left_to_right] == ["orders", "parse", "store"]
     assert len(graph.edges) == 3 and graph.edges[0].label == "shuffle"
     assert all(0 <= node.x < graph.width and 0 <= node.y < graph.height for node in graph.nodes)
@@ -212,17 +213,17 @@ def test_a_load_shows_the_ranges_of_its_manifest():
     load = {"kind": "load", "state": "done", "manifest": {"topic": "orders", "manifest": {"ranges": ranges}}}
     (row,) = work_rows({"k": load | {"receipt": {"rows": 21}}})
     assert (row.topics, row.offsets, row.rows) == (["orders"], 21, 21)
-    assert [(each.label, each.value) for each in work_page("k", load).ranges] == [("orders-0", 10), ("orders-1", 11)]
+    assert [(bar.label, bar.value) for bar in work_page("k", load).ranges] == [("orders-0", 10), ("orders-1", 11)]
 
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("field", ["kind", "state", "at_ms", "place", "manifest", "receipt", "left_out"])
 def test_a_replay_with_odd_fields_is_shown(field, odd):
-    for each in ({field: odd}, {"manifest": {"ranges": odd, "topic": odd}, "receipt": {"files": odd, "parts": odd}}):
-        assert len(work_rows({"k": each})) == 1
-        assert work_page("k", each).row.key == "k"
+    for replay in ({field: odd}, {"manifest": {"ranges": odd, "topic": odd}, "receipt": {"files": odd, "parts": odd}}):
+        assert len(work_rows({"k": replay})) == 1
+        assert work_page("k", replay).row.key == "k"
 
 
 def test_bars_are_as_long_as_their_values():
-    assert [each.length for each in bars([("a", 50), ("b", 100), ("c", 0)])] == [500, 1_000, 0]
-    assert [each.length for each in bars([("a", 0)])] == [0]
+    assert [bar.length for bar in bars([("a", 50), ("b", 100), ("c", 0)])] == [500, 1_000, 0]
+    assert [bar.length for bar in bars([("a", 0)])] == [0]

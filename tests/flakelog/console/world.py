@@ -137,16 +137,16 @@ class World:
 def fields_of(fields):
     """Return fields as a form has them; a list gives one of them several times."""
     every = {name: value if isinstance(value, list) else [value] for name, value in fields.items()}
-    return Fields({name.encode(): [str(each).encode() for each in values] for name, values in every.items()})
+    return Fields({name.encode(): [str(value).encode() for value in values] for name, values in every.items()})
 
 
 def now(deferred):
     """Return the result of a Deferred that has fired; raise its error."""
-    found = []
-    deferred.addBoth(found.append)
-    if hasattr(found[0], "raiseException"):
-        found[0].raiseException()
-    return found[0]
+    results = []
+    deferred.addBoth(results.append)
+    if hasattr(results[0], "raiseException"):
+        results[0].raiseException()
+    return results[0]
 
 
 def html_of(view):

@@ -20,10 +20,10 @@ class EndingClient(MemoryClient):
 
     ends_at_fetch = False
 
-    def fetch(self, *where, **limits):
+    def fetch(self, *position, **limits):
         if self.ends_at_fetch:
             raise Unreachable("127.0.0.1:9092", "the command was killed")
-        return super().fetch(*where, **limits)
+        return super().fetch(*position, **limits)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def letters(world):
 def marked(world, letters):
     """Return the offsets of the letters that a command finds marked now."""
     marks = HandledLetters(world.client, TOPIC)
-    return [each.offset for each in letters if marks.has(each)]
+    return [letter.offset for letter in letters if marks.has(letter)]
 
 
 def last_record(world):
@@ -53,13 +53,13 @@ def last_record(world):
 
 
 def test_two_commands_that_mark_at_once_keep_the_marks_of_both(world, letters):
-    one, other = HandledLetters(world.client, TOPIC), HandledLetters(world.client, TOPIC)
-    one.mark([letters[0]])
-    other.mark([letters[2]])
-    one.mark([letters[4]])
+    first, second = HandledLetters(world.client, TOPIC), HandledLetters(world.client, TOPIC)
+    first.mark([letters[0]])
+    second.mark([letters[2]])
+    first.mark([letters[4]])
     assert marked(world, letters) == [0, 2, 4]
     assert last_record(world)["done"] == [[2, 3], [4, 5]], "also when compaction has removed the other records"
-    assert other.has(letters[0]), "a command that has written knows the marks that others wrote before"
+    assert second.has(letters[0]), "a command that has written knows the marks that others wrote before"
 
 
 def test_a_command_alone_writes_each_mark_once(world, letters):
@@ -70,11 +70,11 @@ def test_a_command_alone_writes_each_mark_once(world, letters):
 
 
 def test_marks_of_a_command_that_ended_before_it_looked_at_the_others_lose_none(world, letters):
-    one, other = HandledLetters(world.client, TOPIC), HandledLetters(world.client, TOPIC)
-    one.mark([letters[0]])
+    first, second = HandledLetters(world.client, TOPIC), HandledLetters(world.client, TOPIC)
+    first.mark([letters[0]])
     world.client.ends_at_fetch = True
     with pytest.raises(Unreachable):
-        other.mark([letters[2]])
+        second.mark([letters[2]])
     world.client.ends_at_fetch = False
     assert last_record(world)["offset"] == 0, "the last record lacks the marks of the first command"
     assert marked(world, letters) == [0, 2]

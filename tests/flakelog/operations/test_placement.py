@@ -4,7 +4,7 @@ from flakelog.operations.cluster import Broker, Cluster
 from flakelog.operations.partitions import Replicas
 from flakelog.operations.placement import PlacedBroker, placement_of
 
-ONE, TWO = Broker(1, "one:9092", "east"), Broker(2, "two:9092", None)
+BROKER_1, BROKER_2 = Broker(1, "one:9092", "east"), Broker(2, "two:9092", None)
 
 
 def led_by(*leaders, topic="orders", holders=None):
@@ -21,7 +21,7 @@ def placement(brokers, nodes):
 
 
 def test_each_broker_has_the_number_of_partitions_that_it_leads():
-    placed = placement((ONE, TWO), led_by(1, 2, 1) | led_by(2, topic="flights"))
+    placed = placement((BROKER_1, BROKER_2), led_by(1, 2, 1) | led_by(2, topic="flights"))
     assert placed.brokers == (
         PlacedBroker(1, "one:9092", "east", live=True, leads=2, replicas=2),
         PlacedBroker(2, "two:9092", None, live=True, leads=2, replicas=2),
@@ -30,14 +30,14 @@ def test_each_broker_has_the_number_of_partitions_that_it_leads():
 
 
 def test_a_broker_that_only_partitions_name_is_not_live_and_its_partitions_are_offline():
-    placed = placement((ONE,), led_by(1, -1, holders=(1, 2)))
+    placed = placement((BROKER_1,), led_by(1, -1, holders=(1, 2)))
     assert placed.brokers[1] == PlacedBroker(2, None, None, live=False, leads=0, replicas=1)
     assert placed.offline == (("orders", 1),)
 
 
 def test_one_broker_has_all_partitions_though_another_is_live():
-    assert placement((ONE, TWO), led_by(1, 1)).all_on_broker == 1
-    assert placement((ONE, TWO), led_by(1, 2)).all_on_broker is None
-    assert placement((ONE,), led_by(1, 1)).all_on_broker is None, "no other broker could have some"
-    assert placement((ONE, TWO), led_by(1)).all_on_broker is None, "one partition cannot be spread"
-    assert placement((ONE, TWO), {}).all_on_broker is None
+    assert placement((BROKER_1, BROKER_2), led_by(1, 1)).all_on_broker == 1
+    assert placement((BROKER_1, BROKER_2), led_by(1, 2)).all_on_broker is None
+    assert placement((BROKER_1,), led_by(1, 1)).all_on_broker is None, "no other broker could have some"
+    assert placement((BROKER_1, BROKER_2), led_by(1)).all_on_broker is None, "one partition cannot be spread"
+    assert placement((BROKER_1, BROKER_2), {}).all_on_broker is None

@@ -24,7 +24,9 @@ flakelog_only_here 1.0
 
 def samples(page):
     families = text_string_to_metric_families(page.decode())
-    return {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value for family in families for sample in family.samples
+    }
 
 
 def test_each_sample_has_the_label_of_its_broker_and_each_metric_one_header():
