@@ -11,7 +11,7 @@ def ensemble():
 
 
 @pytest.fixture
-def one(ensemble):
+def session(ensemble):
     return MemoryCoordinator(ensemble)
 
 

@@ -44,10 +44,10 @@ class LookingClock(Clock):
     def after_events(self, call):
         self.end_look = call
 
-    def look(self):
+    def iterate(self):
         """Run one iteration: report all events as handled, then run the due timers, but not those that they set."""
         self.end_look()
-        for call in [each for each in self.getDelayedCalls() if each.getTime() <= self.seconds()]:
+        for call in [call for call in self.getDelayedCalls() if call.getTime() <= self.seconds()]:
             call.func(*call.args, **call.kw)
             if call.active():
                 call.cancel()

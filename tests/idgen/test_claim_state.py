@@ -9,18 +9,18 @@ from idgen.claim_state import TRANSITIONS, ClaimState, Turn
 from tests.idgen.driving import NOW, claim, settle, step
 
 
-def at_state(state, one, other):
+def at_state(state, session, other):
     """Return a claim in this state; for FENCED, `other` takes its number away."""
     c = claim("a")
     if state is ClaimState.CLAIMING:
         return c
-    settle(c, one, NOW)
+    settle(c, session, NOW)
     if state is ClaimState.SUSPENDED:
         c.happened(SessionSuspended(), NOW)
     if state is ClaimState.FENCED:
         other.execute(Delete("/snowflake-servers-marks/0"))
         c.tick(NOW + 10_000)
-        one.cut()
+        session.cut()
         while c.state is not ClaimState.FENCED:
             with suppress(NoNode):
                 other.execute(c.take_operation())
@@ -28,27 +28,27 @@ def at_state(state, one, other):
     return c
 
 
-def turn_claimed(c, one, other):
-    settle(c, one, NOW + 10_000)
+def turn_claimed(c, session, other):
+    settle(c, session, NOW + 10_000)
 
 
-def turn_cut_off(c, one, other):
+def turn_cut_off(c, session, other):
     c.tick(NOW + 10_000)
     c.take_operation()
     c.failed(ConnectionLost("cut"), NOW + 10_000)
 
 
-def turn_taken(c, one, other):
+def turn_taken(c, session, other):
     other.execute(Delete("/snowflake-servers-marks/0"))
     seen = set()
-    while ClaimState.FENCED not in seen and step(c, one, NOW + 10_000):
+    while ClaimState.FENCED not in seen and step(c, session, NOW + 10_000):
         seen.add(c.state)
     assert ClaimState.FENCED in seen
 
 
-def turn_closed(c, one, other):
+def turn_closed(c, session, other):
     c.close(NOW)
-    settle(c, one, NOW)
+    settle(c, session, NOW)
 
 
 TURNS = {
@@ -61,12 +61,12 @@ TURNS = {
 
 
 @pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: f"{row[0].name} {row[1].name}")
-def test_each_row_of_the_table_is_gone_through(row, one, other):
+def test_each_row_of_the_table_is_gone_through(row, session, other):
     state, turn = row
-    c = at_state(state, one, other)
+    c = at_state(state, session, other)
     assert c.state is state
-    one.heal()
-    TURNS[turn](c, one, other)
+    session.heal()
+    TURNS[turn](c, session, other)
     assert c.state is TRANSITIONS[row]
 
 

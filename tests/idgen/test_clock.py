@@ -49,15 +49,15 @@ def test_a_step_back_is_ridden_over_and_shown_as_skew():
 def test_the_wall_clock_is_read_one_time_in_a_millisecond():
     """Each id reads the id clock, so the clock reads the wall clock once and sees a step in the next millisecond."""
     clocks = Clocks(1_000_000, 77)
-    looks = []
-    clock = IdClock(lambda: looks.append(1) or clocks.wall_ns, lambda: clocks.steady_ns)
-    looks.clear()
+    wall_reads = []
+    clock = IdClock(lambda: wall_reads.append(1) or clocks.wall_ns, lambda: clocks.steady_ns)
+    wall_reads.clear()
     for _ in range(10):
         assert clock.now_ms() == 1_000_000
         clocks.steady_ns += MS // 10
-    assert len(looks) == 1
+    assert len(wall_reads) == 1
     clocks.wall_ns += 3_600_000 * MS
-    assert clock.now_ms() == 4_600_000 and len(looks) == 2
+    assert clock.now_ms() == 4_600_000 and len(wall_reads) == 2
 
 
 @given(st.lists(st.tuples(st.integers(1, 10_000), st.integers(-(10**7), 10**7))))

@@ -41,7 +41,7 @@ def test_properties_are_parsed_by_type():
 
 
 @pytest.mark.parametrize(
-    "properties, said",
+    "properties, reason",
     [
         ({"flakelog.ids.lead.ms": "soon"}, "flakelog.ids.lead.ms=soon: must be a whole number"),
         ({"flakelog.ids.lead.ms": "5"}, "flakelog.ids.lead.ms=5: must be at least 100"),
@@ -54,8 +54,8 @@ def test_properties_are_parsed_by_type():
         ({"flakelog.ids.registry.path": "servers"}, "must be a path like"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused_by_name(properties, said):
-    with pytest.raises(InvalidSetting, match=re.escape(said)):
+def test_a_setting_that_cannot_work_is_refused_by_name(properties, reason):
+    with pytest.raises(InvalidSetting, match=re.escape(reason)):
         from_properties(IdgenConfig, properties)
 
 

@@ -30,10 +30,10 @@ def ask(service, name, **given):
 
 
 def test_ids_come_as_numbers_and_as_strings(service):
-    one, many, two = ask(service, "newId"), ask(service, "newIds", count=50), ask(service, "newIds")
-    assert one["id_str"] == str(one["id"])
+    first, many, last = ask(service, "newId"), ask(service, "newIds", count=50), ask(service, "newIds")
+    assert first["id_str"] == str(first["id"])
     assert many["id_strs"] == [str(id) for id in many["ids"]]
-    ids = [one["id"], *many["ids"], *two["ids"]]
+    ids = [first["id"], *many["ids"], *last["ids"]]
     assert len(ids) == 52 and ids == sorted(set(ids))
     assert service.counters.by_user_agent == {"http": 52}
 
@@ -48,7 +48,7 @@ def test_an_id_and_a_span_are_what_the_layout_says(service):
 
 
 @pytest.mark.parametrize(
-    "name, given, error, said",
+    "name, given, error, reason",
     [
         ("newIds", {"count": ["0"]}, InvalidCount, "count=0: a whole number in 1..50 is due"),
         ("newIds", {"count": ["51"]}, InvalidCount, "1..50"),
@@ -62,8 +62,8 @@ def test_an_id_and_a_span_are_what_the_layout_says(service):
         ("idRange", {"from_ms": ["1"]}, InvalidTimeRange, "to_ms is given 0 times; once is due"),
     ],
 )
-def test_an_argument_that_is_wrong_is_named_with_what_is_due(service, name, given, error, said):
-    with pytest.raises(error, match=said) as refused:
+def test_an_argument_that_is_wrong_is_named_with_what_is_due(service, name, given, error, reason):
+    with pytest.raises(error, match=reason) as refused:
         arguments_of(BY_NAME[name], given, service)
     assert len(str(refused.value)) < 200
     assert refusal(refused.value)[0] == 400
@@ -83,12 +83,12 @@ def test_what_time_cures_is_503(service):
 
 
 def test_the_description_has_every_row_with_the_bounds_that_hold(service):
-    told = describe([*ROUTES, OPENAPI], service, "1.2.3")
-    served = {(path, method) for path, methods in told["paths"].items() for method in methods}
+    description = describe([*ROUTES, OPENAPI], service, "1.2.3")
+    served = {(path, method) for path, methods in description["paths"].items() for method in methods}
     assert served == {(route.path, route.method.lower()) for route in (*ROUTES, OPENAPI)}
-    [count] = told["paths"]["/ids"]["post"]["parameters"]
+    [count] = description["paths"]["/ids"]["post"]["parameters"]
     assert count["schema"] == {"type": "integer", "format": "int64", "minimum": 1, "maximum": 50, "default": 1}
-    assert told["info"]["version"] == "1.2.3"
+    assert description["info"]["version"] == "1.2.3"
 
 
 @pytest.mark.parametrize("name, given", [("newId", {}), ("newIds", {}), ("decodeId", {"id": 7}), ("idRange", None)])

@@ -24,8 +24,8 @@ ANY = OwnHosts(["*"], bound="127.0.0.1")
     ],
 )  # fmt: skip
 def test_a_host_is_our_own_or_another(hosts, good, bad):
-    assert [each for each in good if not hosts.accepts(each)] == []
-    assert [each for each in bad if hosts.accepts(each)] == []
+    assert [host for host in good if not hosts.accepts(host)] == []
+    assert [host for host in bad if hosts.accepts(host)] == []
 
 
 @pytest.mark.parametrize(

@@ -118,12 +118,12 @@ def test_requests_sent_together_are_answered_in_their_order_up_to_the_first_othe
 def test_requests_come_out_whole_however_the_bytes_are_cut(sent, data):
     held = settle(claim(), MemoryCoordinator(Ensemble()), NOW)
     caller = PlainCaller(IdService(held, IdgenConfig()), Heads(), TurnBudget(1_000))
-    stream, got = b"".join(sent), 0
+    stream, answered = b"".join(sent), 0
     while stream:
         size = data.draw(st.integers(1, len(stream)))
-        got += len(ask(caller, stream[:size]))
+        answered += len(ask(caller, stream[:size]))
         stream = stream[size:]
-    assert got == len(sent) and caller.take_unanswered() == b""
+    assert answered == len(sent) and caller.take_unanswered() == b""
 
 
 @pytest.mark.parametrize("size", [HEAD_BYTES_MAX - 1, HEAD_BYTES_MAX, 10 * HEAD_BYTES_MAX])

@@ -19,7 +19,7 @@ from idgen.wire import Call, encode_call
 from tests.idgen.driving import NOW, claim, settle
 from tests.idgen.test_thrift_protocol import Transport
 
-ONE = b"POST /id HTTP/1.1\r\nHost: ids\r\n\r\n"
+POST_ID = b"POST /id HTTP/1.1\r\nHost: ids\r\n\r\n"
 OTHER = b"GET /other HTTP/1.1\r\nHost: ids\r\n\r\n"
 
 
@@ -65,29 +65,29 @@ def house():
 
 def bodies(peer):
     """Return the bodies of the answers so far, which all have a Content-Length."""
-    data, found = peer.transport.value(), []
+    data, contents = peer.transport.value(), []
     while data:
         head, _, data = data.partition(b"\r\n\r\n")
         [length] = [int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length: ")]
-        found.append(data[:length])
+        contents.append(data[:length])
         data = data[length:]
     peer.transport.clear()
-    return found
+    return contents
 
 
 def test_ids_are_given_without_the_site(house):
     peer = house.connect()
-    peer.dataReceived(ONE + ONE[:7])
-    peer.dataReceived(ONE[7:])
-    ids = [json.loads(each)["id"] for each in bodies(peer)]
+    peer.dataReceived(POST_ID + POST_ID[:7])
+    peer.dataReceived(POST_ID[7:])
+    ids = [json.loads(body)["id"] for body in bodies(peer)]
     assert len(ids) == 2 and ids[0] < ids[1]
     assert house.sites == 0
 
 
 def test_the_first_other_request_and_what_follows_it_are_the_sites(house):
     peer, second = house.connect(), house.connect()
-    peer.dataReceived(ONE + OTHER + b"POST /x HTTP/1.1\r\nContent-Length: 3\r\n\r\nab")
-    peer.dataReceived(b"c" + ONE)
+    peer.dataReceived(POST_ID + OTHER + b"POST /x HTTP/1.1\r\nContent-Length: 3\r\n\r\nab")
+    peer.dataReceived(b"c" + POST_ID)
     first, *others = bodies(peer)
     assert b"id_str" in first
     assert others == [b"GET /other 0", b"POST /x 3", b"POST /id 0"]
@@ -114,36 +114,37 @@ def test_what_means_more_is_understood_by_the_site_as_if_it_had_been_there_alway
     for at in range(0, len(request_), 5):
         peer.dataReceived(request_[at : at + 5])
     alone.dataReceived(request_)
-    said = [
-        [line for line in each.value().split(b"\r\n") if b"Date: " not in line] for each in (peer.transport, transport)
+    outputs = [
+        [line for line in connection.value().split(b"\r\n") if b"Date: " not in line]
+        for connection in (peer.transport, transport)
     ]
-    assert said[0] == said[1]
+    assert outputs[0] == outputs[1]
     assert peer.transport.disconnecting == transport.disconnecting
-    assert body is None or said[0][-1] == body or body in said[0][-1]
+    assert body is None or outputs[0][-1] == body or body in outputs[0][-1]
 
 
 def test_a_peer_that_does_not_read_is_not_answered_further_and_not_read_from(house):
     peer = house.connect()
-    peer.dataReceived(ONE * 2_000)
+    peer.dataReceived(POST_ID * 2_000)
     unread = len(peer.transport.value())
     assert unread < 70_000 and peer.transport.producerState == "paused"
-    got = 0
+    answered = 0
     while answers := bodies(peer):
-        got += len(answers)
+        answered += len(answers)
         peer.resumeProducing()
         house.reactor.advance(0)
-    assert got == 2_000 and peer.transport.producerState == "producing"
+    assert answered == 2_000 and peer.transport.producerState == "producing"
 
 
 def test_who_waits_for_ids_waits_in_one_line_with_those_who_ask_by_thrift(house):
     house.service.claim.worker.next_ids(house.service.claim.worker.max_batch, NOW)
     flood, peer = house.connect(house.thrift), house.connect()
     flood.dataReceived(encode_call(Call("get_ids", 1, "flood", 100_000)) * 3)
-    peer.dataReceived(ONE + OTHER)
+    peer.dataReceived(POST_ID + OTHER)
     house.reactor.advance(0.001)
     assert peer.transport.value() == b""
     house.reactor.advance(0.001)
-    assert [each[:5] for each in bodies(peer)] == [b'{"id"', b"GET /"]
+    assert [body[:5] for body in bodies(peer)] == [b'{"id"', b"GET /"]
     assert flood.transport.value() == b""
 
 
@@ -152,7 +153,7 @@ def test_a_connection_too_many_is_closed_and_those_on_which_nothing_comes_are_in
     peer, refused = house.connect(), house.connect()
     assert refused.transport.disconnected or refused.transport.disconnecting
     refused.connectionLost()
-    peer.dataReceived(ONE)
+    peer.dataReceived(POST_ID)
     house.reactor.advance(60)
     assert not peer.transport.disconnecting
     house.reactor.advance(60)
@@ -163,7 +164,7 @@ def test_a_connection_too_many_is_closed_and_those_on_which_nothing_comes_are_in
 
 def test_all_connections_are_closed_when_a_server_stops_and_what_was_answered_is_sent(house):
     plain, sites = house.connect(), house.connect()
-    plain.dataReceived(ONE)
+    plain.dataReceived(POST_ID)
     sites.dataReceived(OTHER)
     house.factory.close_connections()
     assert plain.transport.disconnecting and sites.transport.disconnecting
@@ -171,9 +172,9 @@ def test_all_connections_are_closed_when_a_server_stops_and_what_was_answered_is
 
 
 def test_a_peer_that_has_said_all_it_will_has_its_answers_before_it_is_closed(house):
-    for asked, answered in ((ONE, 1), (ONE + OTHER, 2), (OTHER, 1), (b"", 0)):
+    for requests, answered in ((POST_ID, 1), (POST_ID + OTHER, 2), (OTHER, 1), (b"", 0)):
         peer = house.connect()
-        peer.dataReceived(asked)
+        peer.dataReceived(requests)
         peer.readConnectionLost()
         assert len(bodies(peer)) == answered and peer.transport.disconnecting
 

@@ -1,4 +1,4 @@
-"""idgen.http: its routes under klein, on connections in memory; `House.look` is one reactor iteration."""
+"""idgen.http: its routes under klein, on connections in memory; `House.iterate` is one reactor iteration."""
 
 import json
 
@@ -22,8 +22,8 @@ from tests.idgen.driving import NOW, LookingClock, claim, settle
 from tests.idgen.test_thrift_protocol import Transport
 
 HOSTS = OwnHosts(["ids"], bound="127.0.0.1")
-LOOK = 4 * REQUEST_CALLS
-LOOK_IDS = LOOK * IDS_OF_A_CALL
+CALLS_PER_ITERATION = 4 * REQUEST_CALLS
+IDS_PER_ITERATION = CALLS_PER_ITERATION * IDS_OF_A_CALL
 
 
 class House:
@@ -31,7 +31,7 @@ class House:
         self.reactor = LookingClock()
         clock = IdClock(self.wall_ns, self.wall_ns)
         held = settle(claim(), MemoryCoordinator(Ensemble()), NOW)
-        self.service = IdService(held, IdgenConfig(ids_look_calls=LOOK, **settings))
+        self.service = IdService(held, IdgenConfig(ids_look_calls=CALLS_PER_ITERATION, **settings))
         self.line = IdQueue(self.service, clock, self.reactor)
         app = add_id_routes(Klein(), self.service, self.line)
         self.http = HttpFactory(
@@ -57,12 +57,12 @@ class House:
     def timers(self):
         """Return the number of timers of connections; one more is the site's clock for its log."""
         sites = self.http.site._logDateTimeCall
-        return len([each for each in self.reactor.getDelayedCalls() if each is not sites])
+        return len([timer for timer in self.reactor.getDelayedCalls() if timer is not sites])
 
-    def look(self):
+    def iterate(self):
         """Run one reactor iteration; return how many ids were issued in it."""
         before = self.service.counters.ids
-        self.reactor.look()
+        self.reactor.iterate()
         return self.service.counters.ids - before
 
 
@@ -73,14 +73,14 @@ def house():
 
 def answers(peer):
     """Return (status, body) of each answer so far, which all have a Content-Length."""
-    data, found = peer.transport.value(), []
+    data, responses = peer.transport.value(), []
     while data:
         head, _, data = data.partition(b"\r\n\r\n")
         [length] = [int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length: ")]
-        found.append((int(head.split()[1]), json.loads(data[:length])))
+        responses.append((int(head.split()[1]), json.loads(data[:length])))
         data = data[length:]
     peer.transport.clear()
-    return found
+    return responses
 
 
 def post_ids(count):
@@ -94,8 +94,8 @@ def test_many_ids_are_written_in_as_many_looks_as_they_need_and_none_is_long(hou
     taken = [house.service.counters.ids]
     while house.service.counters.ids < 100_000:
         assert answers(peer) == []
-        taken.append(house.look())
-    assert max(taken) <= LOOK_IDS and len(taken) == 4
+        taken.append(house.iterate())
+    assert max(taken) <= IDS_PER_ITERATION and len(taken) == 4
     [(status, body)] = answers(peer)
     assert status == 200 and len(set(body["ids"])) == 100_000 and body["ids"] == sorted(body["ids"])
     assert body["id_strs"] == [str(id) for id in body["ids"]]
@@ -105,8 +105,8 @@ def test_others_have_their_ids_while_a_large_answer_is_written(house):
     peer, other = house.connect(), house.connect(house.thrift)
     peer.dataReceived(post_ids(100_000))
     other.dataReceived(encode_call(Call("get_id", 7, "agent")))
-    house.look()
-    house.look()
+    house.iterate()
+    house.iterate()
     [answer] = FrameDecoder().frames(other.transport.value())
     assert decode_reply(answer).seqid == 7
     assert answers(peer) == []
@@ -114,12 +114,12 @@ def test_others_have_their_ids_while_a_large_answer_is_written(house):
 
 def test_requests_sent_together_are_answered_in_their_order_some_in_each_look(house):
     peer = house.connect()
-    asked = [b"GET /ids/%d HTTP/1.1\r\nHost: ids\r\n\r\n" % id for id in range(30)]
-    peer.dataReceived(b"".join(asked))
+    requests = [b"GET /ids/%d HTTP/1.1\r\nHost: ids\r\n\r\n" % id for id in range(30)]
+    peer.dataReceived(b"".join(requests))
     seen = answers(peer)
     assert 0 < len(seen) <= 5
     while len(seen) < 30:
-        house.look()
+        house.iterate()
         more = answers(peer)
         assert 0 < len(more) <= 5
         seen += more
@@ -138,7 +138,7 @@ def test_a_request_that_had_some_of_its_ids_is_refused_when_there_are_no_more(ho
     peer = house.connect()
     peer.dataReceived(post_ids(100_000))
     house.service.claim.close(NOW)
-    house.look()
+    house.iterate()
     [(status, body)] = answers(peer)
     assert (status, body["error"]) == (503, "Fenced")
 
@@ -190,7 +190,7 @@ def test_a_request_whose_connection_is_lost_holds_nobody_up(house):
     other.dataReceived(post_ids(1))
     peer.connectionLost(Failure(ConnectionDone()))
     house.reactor.rightNow += 0.001
-    house.look()
+    house.iterate()
     assert [status for status, _ in answers(other)] == [200]
 
 
@@ -261,9 +261,9 @@ def test_a_request_that_waits_for_ids_is_not_late(house):
     house.reactor.rightNow += 11
     peer.dataReceived(post_ids(1))
     house.reactor.rightNow += 11
-    while not (found := answers(peer)):
-        house.look()
-    assert [status for status, _ in found] == [200, 200] and not peer.transport.disconnecting
+    while not (responses := answers(peer)):
+        house.iterate()
+    assert [status for status, _ in responses] == [200, 200] and not peer.transport.disconnecting
 
 
 def test_tls_on_the_plain_port_is_named_and_closed(house):

@@ -41,9 +41,9 @@ def test_unpack_takes_apart_what_pack_put_together(layout, data):
 
 
 @given(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1))
-def test_ids_are_in_the_order_of_their_times(one, other):
-    if TWITTER.unpack(one).time_ms < TWITTER.unpack(other).time_ms:
-        assert one < other
+def test_ids_are_in_the_order_of_their_times(first, second):
+    if TWITTER.unpack(first).time_ms < TWITTER.unpack(second).time_ms:
+        assert first < second
 
 
 @given(st.integers(0, (1 << 63) - 1), st.integers(-(10**13), 10**14), st.integers(0, 10**13))
@@ -65,7 +65,7 @@ def test_the_last_millisecond_is_named_and_the_one_after_it_is_an_error():
 
 
 @pytest.mark.parametrize(
-    "call, said",
+    "call, reason",
     [
         (lambda: TWITTER.pack(1, 0, 0), "before the epoch"),
         (lambda: TWITTER.pack(1288834974657, 1024, 0), "worker number 1024 is not in 0..1023"),
@@ -81,8 +81,8 @@ def test_the_last_millisecond_is_named_and_the_one_after_it_is_an_error():
         (lambda: Layout.from_dict({"time_bits": 41}), "has the keys"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(call, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_does_not_fit_is_refused_by_name(call, reason):
+    with pytest.raises(ValueError, match=reason):
         call()
 
 

@@ -17,9 +17,9 @@ from tests.idgen.driving import NOW, claim, settle, step
 TWO_NUMBERS = Layout(time_bits=50, datacenter_bits=0, worker_bits=1, sequence_bits=12)
 
 
-def test_when_every_number_is_held_there_is_one_clear_error_and_a_slow_retry(one, other, ensemble):
+def test_when_every_number_is_held_there_is_one_clear_error_and_a_slow_retry(session, other, ensemble):
     registry = Registry(layout=TWO_NUMBERS)
-    held(one, "a", registry=registry)
+    held(session, "a", registry=registry)
     c = held(other, "b", registry=registry)
     third = MemoryCoordinator(ensemble)
     waiting = settle(claim("c", registry=registry), third, NOW)
@@ -33,10 +33,10 @@ def test_when_every_number_is_held_there_is_one_clear_error_and_a_slow_retry(one
     assert settle(waiting, third, NOW + 10_000).number == 1
 
 
-def test_those_who_wait_for_a_number_come_at_paces_of_their_own(one, other, ensemble):
+def test_those_who_wait_for_a_number_come_at_paces_of_their_own(session, other, ensemble):
     """A claim that finds all numbers taken (the 1,025th of 1,024) retries after 10 to 20 s, by its random number."""
     registry = Registry(layout=TWO_NUMBERS)
-    held(one, "a", registry=registry)
+    held(session, "a", registry=registry)
     held(other, "b", registry=registry)
     chances = iter([0.25, 0.75])
     waiting = claim("c", registry=registry, chance=lambda: next(chances))
@@ -65,9 +65,9 @@ def stampede(ensemble, chances):
     claims = [claim(f"t{n}", chance=chance) for n, chance in enumerate(chances)]
     operations, waiting = 0, list(zip(claims, sessions))
     while waiting:
-        waiting = [(each, session) for each, session in waiting if step(each, session, NOW)]
+        waiting = [(claim, session) for claim, session in waiting if step(claim, session, NOW)]
         operations += len(waiting)
-    assert sorted(each.number for each in claims) == list(range(len(claims)))
+    assert sorted(claim.number for claim in claims) == list(range(len(claims)))
     return operations
 
 
@@ -104,21 +104,22 @@ def test_after_an_outage_a_thousand_come_back_over_the_time_of_a_retry(ensemble)
         c.happened(SessionEstablished(1), NOW)
         due.append(c.next_deadline_ms - NOW)
     assert min(due) >= 0 and max(due) <= 1_000
-    assert max(Counter(each // 100 for each in due).values()) < 2 * 1_024 / 10, "a tenth of the time, a tenth of them"
+    per_tenth = Counter(delay_ms // 100 for delay_ms in due)
+    assert max(per_tenth.values()) < 2 * 1_024 / 10, "a tenth of the time, a tenth of them"
 
 
-def test_marks_that_were_raised_together_are_raised_at_paces_of_their_own(one):
+def test_marks_that_were_raised_together_are_raised_at_paces_of_their_own(session):
     chances = iter([0.0, 0.5, 0.0, 1.0])
-    c = held(one, chance=lambda: next(chances))
+    c = held(session, chance=lambda: next(chances))
     assert c.next_deadline_ms == NOW + 9_000
-    settle(c, one, NOW + 9_000)
+    settle(c, session, NOW + 9_000)
     assert c.next_deadline_ms == NOW + 9_000 + 10_000
 
 
-def test_a_registry_that_does_not_answer_is_asked_again_at_a_pace_of_ones_own(one):
-    c = held(one, chance=lambda: 0.5)
-    one.cut()
-    settle(c, one, NOW)
+def test_a_registry_that_does_not_answer_is_asked_again_at_a_pace_of_ones_own(session):
+    c = held(session, chance=lambda: 0.5)
+    session.cut()
+    settle(c, session, NOW)
     assert c.next_deadline_ms == NOW + 1_500
-    settle(c, one, NOW + 1_500)
+    settle(c, session, NOW + 1_500)
     assert (c.state, c.next_deadline_ms) == (ClaimState.SUSPENDED, NOW + 3_000)

@@ -7,13 +7,13 @@ from tests.idgen.claims import held
 from tests.idgen.driving import NOW
 
 
-def test_the_workers_are_listed_with_their_holders_marks_and_roles(one, other, ensemble):
+def test_the_workers_are_listed_with_their_holders_marks_and_roles(session, other, ensemble):
     """The list includes workers without a session whose mark has not passed, and Twitter's, which have no mark."""
-    gone = MemoryCoordinator(ensemble)
-    assert run(one, Registry().workers()) == []
-    held(gone, "a", registry=Registry(address="a:1", role="log"))
-    held(one, "b", registry=Registry(address="b:1"))
-    gone.expire()
+    dead = MemoryCoordinator(ensemble)
+    assert run(session, Registry().workers()) == []
+    held(dead, "a", registry=Registry(address="a:1", role="log"))
+    held(session, "b", registry=Registry(address="b:1"))
+    dead.expire()
     other.execute(Create("/snowflake-servers/7", b"twitter:7609", ephemeral=True))
     other.execute(Create("/snowflake-servers-marks/9", b"torn"))
     first, second, third, fourth = run(other, Registry().workers())
@@ -23,13 +23,13 @@ def test_the_workers_are_listed_with_their_holders_marks_and_roles(one, other, e
     assert (fourth.number, fourth.mark) == (9, None) and "holds no high-water mark" in fourth.problem
 
 
-def test_each_process_asks_the_few_that_follow_it_round_the_circle(one):
+def test_each_process_asks_the_few_that_follow_it_round_the_circle(session):
     """If each of a thousand processes asked all the others, every round would cost a million questions."""
     for number in (0, 1, 4, 9, 30):
-        one.execute(Create(f"/snowflake-servers/{number}", b"x", ephemeral=True))
+        session.execute(Create(f"/snowflake-servers/{number}", b"x", ephemeral=True))
 
     def neighbours(own, most):
-        return [each.number for each in run(one, Registry().neighbours(own, most))]
+        return [worker.number for worker in run(session, Registry().neighbours(own, most))]
 
     assert neighbours({4}, 2) == [9, 30]
     assert neighbours({9}, 3) == [30, 0, 1]

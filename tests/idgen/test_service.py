@@ -109,7 +109,7 @@ def test_the_ids_of_a_time_span_and_what_is_in_an_id(service):
 
 
 @pytest.mark.parametrize(
-    "method, numbers, said",
+    "method, numbers, reason",
     [
         ("get_id_range", (2, 1), "InvalidTimeRange: the range ends at 1"),
         ("get_id_range", (2,), "InvalidTimeRange: start_ms .1. and end_ms .2. are due"),
@@ -117,8 +117,8 @@ def test_the_ids_of_a_time_span_and_what_is_in_an_id(service):
         ("decode_id", (-1,), "InvalidId: -1 is no id"),
     ],
 )
-def test_a_question_about_ids_that_is_wrong_is_told_what_would_be_right(service, method, numbers, said):
-    assert re.match(said, decode_reply(service.answer(Call(method, 1, numbers=numbers), NOW, 0)[4:]).error)
+def test_a_question_about_ids_that_is_wrong_is_told_what_would_be_right(service, method, numbers, reason):
+    assert re.match(reason, decode_reply(service.answer(Call(method, 1, numbers=numbers), NOW, 0)[4:]).error)
 
 
 def test_ids_from_all_methods_are_one_rising_sequence(service):

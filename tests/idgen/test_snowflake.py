@@ -25,9 +25,9 @@ def test_ids_rise_and_decode_to_the_workers_number(tmp_path):
 
 
 def test_two_in_one_directory_have_two_numbers_and_a_closed_one_gives_its_back(tmp_path):
-    with Snowflake(directory=tmp_path) as one, Snowflake(directory=tmp_path) as other:
-        assert (one.worker_number, other.worker_number) == (0, 1)
-        assert not set(one.next_ids(5_000)) & set(other.next_ids(5_000))
+    with Snowflake(directory=tmp_path) as first, Snowflake(directory=tmp_path) as second:
+        assert (first.worker_number, second.worker_number) == (0, 1)
+        assert not set(first.next_ids(5_000)) & set(second.next_ids(5_000))
     with Snowflake(directory=tmp_path) as again:
         assert again.worker_number == 0
     coordinator = DirectoryCoordinator(tmp_path)
@@ -148,9 +148,9 @@ def test_it_is_not_copied(tmp_path, spoil):
 
 
 def test_where_numbers_are_kept_must_be_said_once(tmp_path):
-    for places in ({}, {"directory": tmp_path, "zookeeper": "127.0.0.1:2181"}):
+    for options in ({}, {"directory": tmp_path, "zookeeper": "127.0.0.1:2181"}):
         with pytest.raises(ValueError, match="one of both"):
-            Snowflake(**places)
+            Snowflake(**options)
     with pytest.raises(ValueError, match="flakelog.ids.worker=3"):
         Snowflake(directory=tmp_path, worker=4, config=IdgenConfig(ids_worker=3))
 

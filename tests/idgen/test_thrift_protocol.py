@@ -161,9 +161,9 @@ def test_between_two_looks_at_everything_else_all_connections_together_are_answe
         flood.dataReceived(b"".join(get_id(n) for n in range(150)))
     issued = [house.service.counters.ids]
     while issued[-1] < 1_500:
-        house.reactor.look()
+        house.reactor.iterate()
         issued.append(house.service.counters.ids)
-    assert issued == [100 * looks for looks in range(1, 16)]
+    assert issued == [100 * iterations for iterations in range(1, 16)]
     for flood in floods:
         assert [reply.seqid for reply in flood.transport.read()] == list(range(150))
         assert flood.transport.producerState == "producing"
@@ -176,7 +176,7 @@ def test_who_comes_while_others_wait_for_the_next_look_is_answered_after_them():
     small.dataReceived(get_id(7))
     served = []
     while not small.transport.value():
-        house.reactor.look()
+        house.reactor.iterate()
         served.append(len(flood.transport.read()))
     assert served == [200, 50]
 

@@ -67,16 +67,16 @@ class House:
         """Serve at each of these times, with as many call budgets as that takes."""
         for at_ms in times_ms:
             self.budget.renew()
-            while (told := self.line.serve(NOW + at_ms, 0)) == NOW + at_ms:
+            while (retry_at_ms := self.line.serve(NOW + at_ms, 0)) == NOW + at_ms:
                 self.budget.renew()
-        return told
+        return retry_at_ms
 
 
 def many(count, seqid=1, times=1):
     return [Call("get_ids", seqid + n, "flood", count) for n in range(times)]
 
 
-def one(seqid=1):
+def small_call(seqid=1):
     return Call("get_id", seqid, "small")
 
 
@@ -97,7 +97,7 @@ def test_who_comes_first_is_served_first_and_each_is_told_when_to_come_again(hou
 def test_one_that_wants_little_waits_one_turn_of_each_before_it_however_much_they_want(house):
     """Three floods are queued before the small call, so it is served in the fourth millisecond."""
     floods = [house.join(*many(100_000, times=10)) for _ in range(3)]
-    small = house.join(one())
+    small = house.join(small_call())
     assert house.serve(1, 2, 3) == NOW + 4
     assert small.answers == []
     house.serve(4)
@@ -112,15 +112,15 @@ def test_a_flood_gets_its_ids_all_the_same_and_no_id_comes_twice(house):
     ids = [id for peer in (flood, other) for _, reply in peer.answers for id in reply.value]
     assert len(set(ids)) == 35_000
     for peer in (flood, other):
-        got = [id for _, reply in peer.answers for id in reply.value]
-        assert got == sorted(got)
+        peer_ids = [id for _, reply in peer.answers for id in reply.value]
+        assert peer_ids == sorted(peer_ids)
         assert [reply.seqid for _, reply in peer.answers] == list(range(1, 1 + len(peer.answers)))
     assert house.service.counters.by_user_agent["flood"] == 35_000
 
 
 def test_many_small_calls_of_one_connection_share_its_turn():
     house = House(ids_look_calls=10_000)
-    flood, small = house.join(*many(100_000)), house.join(*(one(n) for n in range(5_000)))
+    flood, small = house.join(*many(100_000)), house.join(*(small_call(n) for n in range(5_000)))
     house.serve(*range(1, 3))
     assert len(small.answers) == TURN
     house.serve(*range(3, 5))
@@ -150,13 +150,13 @@ def test_who_is_not_alone_any_more_takes_what_is_there_and_lets_the_other_in():
     house = House()
     flood = house.join(*many(100_000))
     house.serve(10)
-    small = house.join(one(), now_ms=NOW + 10)
+    small = house.join(small_call(), now_ms=NOW + 10)
     house.serve(10)
     assert small.served_at == [10] and flood.answers == []
 
 
 def test_calls_that_need_no_ids_are_answered_while_others_wait(house):
-    peer = Peer(house.service, house.budget, Call("get_timestamp", 1), one(2), Call("get_timestamp", 3))
+    peer = Peer(house.service, house.budget, Call("get_timestamp", 1), small_call(2), Call("get_timestamp", 3))
     peer.take_turn(0, NOW, 0)
     assert [reply.seqid for _, reply in peer.answers] == [1]
     peer.take_turn(UNLIMITED, NOW + 1, 0)
@@ -177,16 +177,16 @@ def test_a_turn_may_end_within_a_call_which_goes_on_with_the_next(house):
 
 
 def test_who_leaves_holds_nobody_up(house):
-    gone, small = house.join(*many(100_000)), house.join(one())
-    house.line.leave(gone)
-    house.line.leave(gone)
+    leaver, small = house.join(*many(100_000)), house.join(small_call())
+    house.line.leave(leaver)
+    house.line.leave(leaver)
     house.serve(1)
     assert small.served_at == [1] and not house.line
 
 
 def test_a_refusal_ends_a_call_that_had_some_of_its_ids(house):
     """After a worker is fenced, or the registry is unreachable, the call's ids so far are not used."""
-    flood, small = house.join(*many(100_000), one(2)), house.join(one())
+    flood, small = house.join(*many(100_000), small_call(2)), house.join(small_call())
     house.serve(1)
     house.service.claim.close(NOW + 1)
     house.serve(2)
@@ -196,7 +196,7 @@ def test_a_refusal_ends_a_call_that_had_some_of_its_ids(house):
 
 def test_a_call_that_is_wrong_is_refused_in_its_turn(house):
     bad = house.join(Call("get_ids", 1, "-", 5), Call("get_ids", 2, "agent", 1 << 30), Call("get_ids", 3, "agent", -1))
-    house.join(one())
+    house.join(small_call())
     house.serve(1)
     assert [reply.error.partition(":")[0] for _, reply in bad.answers] == [
         "InvalidUserAgent", "InvalidCount", "InvalidCount"
@@ -229,14 +229,14 @@ def test_a_turn_is_what_a_millisecond_has_where_sequences_begin_later():
 def served(house, at_ms, *peers):
     """Serve with one call budget; return when to continue, and how many calls of each peer are answered so far."""
     house.budget.renew()
-    told = house.line.serve(NOW + at_ms, 0)
-    return (told if told is None else told - NOW), [len(peer.answers) for peer in peers]
+    continue_at_ms = house.line.serve(NOW + at_ms, 0)
+    return (continue_at_ms if continue_at_ms is None else continue_at_ms - NOW), [len(peer.answers) for peer in peers]
 
 
 def test_in_one_look_at_everything_no_more_is_answered_than_it_allows():
     """The call budget holds however many ids are available, so that the process's other work comes in between."""
     house = House(ids_look_calls=256)
-    peers = [house.join(*(one(n) for n in range(300))) for _ in range(3)]
+    peers = [house.join(*(small_call(n) for n in range(300))) for _ in range(3)]
     assert served(house, 20, *peers) == (20, [256, 0, 0])
     assert served(house, 20, *peers) == (20, [256, 256, 0])
     assert served(house, 20, *peers) == (20, [256, 256, 256])

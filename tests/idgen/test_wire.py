@@ -129,8 +129,8 @@ def test_a_stock_clients_numbers_are_understood_in_any_order(seqid, first, secon
         frame = struct.pack(">i", len(buffer.getvalue())) + buffer.getvalue()
         assert calls(frame) == [Call("get_id_range", seqid, numbers=(first, second))]
     assert encode_call(Call("get_id_range", seqid, numbers=(first, second))) != frame
-    one = Call("decode_id", seqid, numbers=(first,))
-    assert calls(encode_call(one)) == [one]
+    call = Call("decode_id", seqid, numbers=(first,))
+    assert calls(encode_call(call)) == [call]
 
 
 def test_a_stock_client_reads_an_exception():
@@ -147,20 +147,20 @@ def test_a_stock_client_reads_an_exception():
 def test_calls_come_out_whole_however_the_bytes_are_cut(data):
     sent = [Call("get_id", n, f"agent{n % 3}") for n in range(7)]
     stream = b"".join(map(encode_call, sent))
-    decoder, got = CallDecoder(), []
+    decoder, decoded = CallDecoder(), []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
-        got += decoder.calls(stream[:size])
+        decoded += decoder.calls(stream[:size])
         stream = stream[size:]
-    assert got == sent
+    assert decoded == sent
 
 
 def test_byte_by_byte():
     """style.md (d): feed every decoder byte by byte."""
     decoder = CallDecoder()
     frame = encode_call(Call("get_ids", 1, "agent", 10))
-    got = [call for byte in frame * 2 for call in decoder.calls(bytes([byte]))]
-    assert got == [Call("get_ids", 1, "agent", 10)] * 2
+    decoded = [call for byte in frame * 2 for call in decoder.calls(bytes([byte]))]
+    assert decoded == [Call("get_ids", 1, "agent", 10)] * 2
 
 
 def test_calls_before_a_fault_are_answered_first():
@@ -171,7 +171,7 @@ def test_calls_before_a_fault_are_answered_first():
 
 
 @pytest.mark.parametrize(
-    "data, said",
+    "data, reason",
     [
         (thrift_call("get_id", 1, "a")[4:], "an unframed Thrift message; this service uses TFramedTransport"),
         (b"POST /ids HTTP/1.1\r\n", "an HTTP request; ids over HTTP are at flakelog.http.listener"),
@@ -184,8 +184,8 @@ def test_calls_before_a_fault_are_answered_first():
         (b"\x00\x00\x00\x14" + thrift_call("get_id", 1)[4:] + b"!", "1 bytes after the end"),
     ],
 )
-def test_bytes_that_are_not_framed_thrift_are_named(data, said):
-    with pytest.raises(ThriftError, match=said):
+def test_bytes_that_are_not_framed_thrift_are_named(data, reason):
+    with pytest.raises(ThriftError, match=reason):
         calls(data)
 
 
@@ -208,8 +208,8 @@ def test_garbage_is_a_thrift_error_or_waits_for_more(data):
 def test_a_reply_decoder_takes_answers_of_any_allowed_size():
     frame = encode_runs("get_ids", 1, [(0, 100_000)])
     frames = FrameDecoder(1 << 20)
-    got = [f for at in range(0, len(frame), 65_536) for f in frames.frames(frame[at : at + 65_536])]
-    assert decode_reply(got[0]).value == list(range(100_000))
+    answers = [f for at in range(0, len(frame), 65_536) for f in frames.frames(frame[at : at + 65_536])]
+    assert decode_reply(answers[0]).value == list(range(100_000))
 
 
 def test_a_caller_that_stops_after_one_frame_loses_none():

@@ -220,12 +220,12 @@ def test_it_issues_what_the_plain_rules_say(steps, number, ahead_ms):
         except LeadExhausted:
             ready = False
         try:
-            got = flat(w.next_ids(n, now, floor))
+            issued = flat(w.next_ids(n, now, floor))
         except IdError:
-            got = None
+            issued = None
             assert w.last_id == before
-        assert got == expected
-        assert ready == (got is not None)
+        assert issued == expected
+        assert ready == (issued is not None)
         if n == 1 and (expected := model.next_ids(1, now, -1)) is not None:
             assert w.next_id(now) == expected[0]
         if n <= 4 and (expected := model.next_ids(1, now, -1)) is not None:

@@ -17,7 +17,7 @@ from idgen.client.core import (
 )
 from idgen.wire import Call, CallDecoder, Reply, ThriftError, encode_i64, encode_id
 
-ONE, TWO = Address("one", 1), Address("two", 2)
+FIRST, SECOND = Address("one", 1), Address("two", 2)
 
 
 class World:
@@ -25,7 +25,7 @@ class World:
 
     def __init__(self, **servers):
         self.servers = servers
-        self.asked = []
+        self.asked_hosts = []
         self.now_ms = 0
         self.next = 0
 
@@ -43,7 +43,7 @@ class World:
             return done.value
 
     def carry(self, exchange):
-        self.asked.append(exchange.address.host)
+        self.asked_hosts.append(exchange.address.host)
         serve = self.servers[exchange.address.host]
         if serve is None:
             return Outcome(self.now_ms, None, "refused")
@@ -77,20 +77,20 @@ def test_the_server_that_answered_is_asked_again_and_the_next_one_when_it_fails(
     client = requests()
     world.servers["one"] = world.servers["two"] = world.ids
     assert [world.run(client.get_id(0)) for _ in range(3)] == [1, 2, 3]
-    assert world.asked == ["one"] * 3
+    assert world.asked_hosts == ["one"] * 3
     world.servers["one"] = None
     assert world.run(client.get_id(10)) == 4
     assert world.run(client.get_id(20)) == 5
-    assert world.asked[3:] == ["one", "two", "two"]
+    assert world.asked_hosts[3:] == ["one", "two", "two"]
 
 
 def test_a_server_that_failed_lately_is_asked_last():
-    servers = Servers([ONE, TWO], rest_ms=100)
-    servers.failed(ONE, 1_000)
-    assert servers.to_try(1_099) == [TWO, ONE]
-    assert servers.to_try(1_100) == [ONE, TWO]
-    servers.answered(TWO)
-    assert servers.to_try(1_100) == [TWO, ONE]
+    servers = Servers([FIRST, SECOND], rest_ms=100)
+    servers.failed(FIRST, 1_000)
+    assert servers.to_try(1_099) == [SECOND, FIRST]
+    assert servers.to_try(1_100) == [FIRST, SECOND]
+    servers.answered(SECOND)
+    assert servers.to_try(1_100) == [SECOND, FIRST]
 
 
 def test_a_service_that_is_fenced_or_without_a_number_leaves_it_to_another():
@@ -98,14 +98,14 @@ def test_a_service_that_is_fenced_or_without_a_number_leaves_it_to_another():
         world = World()
         world.servers = {"one": lambda call, error=error: error, "two": world.ids}
         assert world.run(requests().get_id(0)) == 1
-        assert world.asked == ["one", "two"]
+        assert world.asked_hosts == ["one", "two"]
 
 
 def test_what_the_caller_has_wrong_is_not_asked_twice():
     world = World(one=lambda call: "InvalidCount: 0 ids")
     with pytest.raises(IdServiceError, match="InvalidCount: 0 ids"):
         world.run(requests().get_ids(0, 0))
-    assert world.asked == ["one"]
+    assert world.asked_hosts == ["one"]
 
 
 def test_when_none_answers_each_is_named_with_its_reason():
@@ -122,8 +122,8 @@ def test_when_one_refuses_and_the_other_is_away_the_refusal_is_told():
 
 def test_an_old_connection_that_has_ended_is_made_anew_before_the_server_is_given_up():
     operation = requests().get_id(0)
-    assert next(operation).address == ONE
-    assert operation.send(Outcome(0, None, "it closed the connection", stale=True)).address == ONE
+    assert next(operation).address == FIRST
+    assert operation.send(Outcome(0, None, "it closed the connection", stale=True)).address == FIRST
     with pytest.raises(StopIteration) as done:
         operation.send(Outcome(0, [Reply(1, 7)]))
     assert done.value.value == 7
@@ -151,7 +151,7 @@ def test_ids_in_advance_are_handed_out_in_order_and_asked_for_once():
     world.servers = {"one": world.ids}
     client = requests("one:1", prefetch=10)
     assert [world.run(client.get_id(n)) for n in range(25)] == list(range(1, 26))
-    assert len(world.asked) == 3
+    assert len(world.asked_hosts) == 3
 
 
 def test_ids_in_advance_are_dropped_when_they_are_too_old():
@@ -197,8 +197,8 @@ def test_answers_find_those_who_wait_for_them_however_they_are_cut():
     seqids = [call.seqid for call in CallDecoder().calls(sent)]
     assert seqids == [1, 2, 3]
     answers = b"".join(encode_id(seqid, 10 + seqid) for seqid in seqids)
-    got = [done for byte in answers for done in pipeline.receive(bytes([byte]))]
-    assert got == [("first", [Reply(1, 11), Reply(2, 12)]), ("second", [Reply(3, 13)])]
+    results = [done for byte in answers for done in pipeline.receive(bytes([byte]))]
+    assert results == [("first", [Reply(1, 11), Reply(2, 12)]), ("second", [Reply(3, 13)])]
 
 
 @pytest.mark.parametrize("answer", [encode_i64("get_id", 2, 5), encode_i64("get_id", 1, 5) * 2])
