@@ -14,7 +14,7 @@ class Reactor(Clock):
         self.callLater(0, call, *arguments)
 
 
-class Asked:
+class PendingCoordinator:
     """A coordinator that answers when the test calls `waiting[0]`."""
 
     request_timeout_ms = 10_000
@@ -35,7 +35,7 @@ class Asked:
 
 def ask():
     """Return (coordinator, reactor, outcomes of one Get)."""
-    coordinator, reactor, outcomes = Asked(), Reactor(), []
+    coordinator, reactor, outcomes = PendingCoordinator(), Reactor(), []
     executor(coordinator, reactor)(Get("/a")).addBoth(outcomes.append)
     return coordinator, reactor, outcomes
 
@@ -55,8 +55,8 @@ def test_operations_asked_for_in_one_turn_or_while_a_group_is_at_work_make_the_n
 
     class Files:
         def execute_all(self, operations):
-            groups.append([each.path for each in operations])
-            return [NoNode(each.path) if each.path == "/c" else Node(b"x", 0, 0) for each in operations]
+            groups.append([operation.path for operation in operations])
+            return [NoNode(operation.path) if operation.path == "/c" else Node(b"x", 0, 0) for operation in operations]
 
     def to_thread(work, operations):
         working.append((Deferred(), work, operations))
@@ -103,7 +103,7 @@ def test_no_answer_in_time_leaves_the_outcome_unknown_and_a_late_one_is_dropped(
 
 
 def test_a_request_that_cannot_be_sent_fails_immediately():
-    coordinator, reactor, outcomes = Asked(), Reactor(), []
+    coordinator, reactor, outcomes = PendingCoordinator(), Reactor(), []
     coordinator.over = True
     executor(coordinator, reactor)(Get("/a")).addBoth(outcomes.append)
     assert outcomes[0].check(SessionLost)
@@ -111,18 +111,18 @@ def test_a_request_that_cannot_be_sent_fails_immediately():
 
 def test_wake_ups_become_one_call_in_the_reactors_turn():
     ensemble, reactor, taken = Ensemble(), Reactor(), []
-    one, other = MemoryCoordinator(ensemble), MemoryCoordinator(ensemble)
+    session, other = MemoryCoordinator(ensemble), MemoryCoordinator(ensemble)
     other.execute(Create("/a"))
     other.execute(Create("/b"))
-    one.take_events()
-    wake_in_reactor(one, reactor, lambda: taken.append(one.take_events()))
+    session.take_events()
+    wake_in_reactor(session, reactor, lambda: taken.append(session.take_events()))
     for path in ("/a", "/b"):
-        one.execute(Get(path, watch=True))
+        session.execute(Get(path, watch=True))
         other.execute(Set(path, b"x", 0))
     assert taken == []
     reactor.advance(0)
     assert taken == [[Changed("/a"), Changed("/b")]]
-    one.execute(Get("/a", watch=True))
+    session.execute(Get("/a", watch=True))
     other.execute(Set("/a", b"y", 1))
     reactor.advance(0)
     assert taken[1:] == [[Changed("/a")]]

@@ -121,55 +121,55 @@ def test_a_group_of_operations_does_what_they_do_one_by_one(tmp_path_factory, gr
         for number, group in enumerate(groups):
             files, memory = sessions[number % 2], memories[number % 2]
             wanted = [outcome(memory, operation) for operation in group]
-            got = [outcome(files, group[0])] if len(group) == 1 else outcomes(files, group)
-            assert got == wanted, group
+            results = [outcome(files, group[0])] if len(group) == 1 else outcomes(files, group)
+            assert results == wanted, group
     for session in sessions:
         session.close()
 
 
 def test_a_group_of_writes_is_one_file(world, monkeypatch):
-    one = world.connect()
-    one.execute(Create("/a"))
+    session = world.connect()
+    session.execute(Create("/a"))
     syncs = []
     monkeypatch.setattr(os, "fsync", lambda fd: syncs.append(fd))
     paths = [f"/a/{number}" for number in range(1_000)]
-    assert one.execute_all([Create(path, b"x") for path in paths]) == paths
-    assert one.execute_all([Set(f"/a/{number}", b"y", 0) for number in range(1_000)]) == [1] * 1_000
+    assert session.execute_all([Create(path, b"x") for path in paths]) == paths
+    assert session.execute_all([Set(f"/a/{number}", b"y", 0) for number in range(1_000)]) == [1] * 1_000
     assert len(syncs) == 4, "the file and its directory, for each group"
-    assert len(one.execute(Children("/a"))) == 1_000
+    assert len(session.execute(Children("/a"))) == 1_000
     again = world.connect()
     assert again.execute(Get("/a/999"))[:3] == (b"y", 1, 0)
 
 
 def test_a_multi_of_a_group_is_one_file(world, monkeypatch):
     """Else a thousand partitions of a new topic need a thousand files, and a sync for each."""
-    one = world.connect()
-    one.execute(Create("/a"))
+    session = world.connect()
+    session.execute(Create("/a"))
     syncs = []
     monkeypatch.setattr(os, "fsync", lambda fd: syncs.append(fd))
     multis = [Multi(tuple(Create(f"/a/{turn}-{number}") for number in range(100))) for turn in range(5)]
-    assert [len(result) for result in one.execute_all(multis)] == [100] * 5
+    assert [len(result) for result in session.execute_all(multis)] == [100] * 5
     assert len(syncs) == 2, "the file and its directory, for all of the group"
-    assert [len(result) for result in one.execute_all([Multi((Create("/b"), Create("/c")))])] == [2]
+    assert [len(result) for result in session.execute_all([Multi((Create("/b"), Create("/c")))])] == [2]
     assert len(syncs) == 4
 
 
 def test_a_group_that_a_full_disk_refuses_changes_nothing(world, monkeypatch):
-    one = world.connect()
-    one.execute_all([Create(f"/{name}", b"x") for name in "abcdefgh"])
+    session = world.connect()
+    session.execute_all([Create(f"/{name}", b"x") for name in "abcdefgh"])
 
     def full(fd):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(ConnectionLost, match="No space left"):
         patch.setattr(os, "fsync", full)
-        one.execute_all([Set(f"/{name}", b"y", 0) for name in "abcdefgh"])
-    assert one.execute(Get("/a"))[:3] == (b"x", 0, 0)
+        session.execute_all([Set(f"/{name}", b"y", 0) for name in "abcdefgh"])
+    assert session.execute(Get("/a"))[:3] == (b"x", 0, 0)
 
 
 def test_damaged_packed_nodes_are_named_and_never_taken_for_missing_ones(world):
-    one = world.connect()
-    one.execute_all([Create(f"/{name}", b"x") for name in "abcdefgh"])
+    session = world.connect()
+    session.execute_all([Create(f"/{name}", b"x") for name in "abcdefgh"])
     file = world.directory / "packed"
     file.write_bytes(file.read_bytes().replace(b"x", b"z", 1))
     with pytest.raises(CoordinatorUnavailable, match="packed is damaged"):
@@ -178,11 +178,11 @@ def test_damaged_packed_nodes_are_named_and_never_taken_for_missing_ones(world):
 
 def test_nodes_outlive_the_process_and_ephemeral_ones_do_not(world):
     """A directory opened again is in the state that kill -9 leaves, because a close writes nothing."""
-    one = world.connect()
-    one.execute(Create("/a", b"kept"))
-    one.execute(Set("/a", b"kept too", 0))
-    one.execute(Create("/e", ephemeral=True))
-    world.kill(one)
+    session = world.connect()
+    session.execute(Create("/a", b"kept"))
+    session.execute(Set("/a", b"kept too", 0))
+    session.execute(Create("/e", ephemeral=True))
+    world.kill(session)
     again = world.connect()
     assert again.execute(Get("/a"))[:3] == (b"kept too", 1, 0)
     with pytest.raises(NoNode):
@@ -190,38 +190,38 @@ def test_nodes_outlive_the_process_and_ephemeral_ones_do_not(world):
 
 
 def test_a_node_half_made_before_a_power_cut_is_no_node(world):
-    one = world.connect()
-    one.execute(Create("/a"))
+    session = world.connect()
+    session.execute(Create("/a"))
     half = world.directory / "nodes" / "a" / "b"
     half.mkdir()
     (half / ".new").write_bytes(b"0 0\nhal")
     with pytest.raises(NoNode):
-        one.execute(Get("/a/b"))
-    assert one.execute(Children("/a")) == ()
-    one.execute(Delete("/a"))
-    assert outcome(one, Get("/a")) == (NoNode, None)
-    one.execute(Create("/a/b", b"whole"))
-    assert one.execute(Get("/a/b")).data == b"whole"
+        session.execute(Get("/a/b"))
+    assert session.execute(Children("/a")) == ()
+    session.execute(Delete("/a"))
+    assert outcome(session, Get("/a")) == (NoNode, None)
+    session.execute(Create("/a/b", b"whole"))
+    assert session.execute(Get("/a/b")).data == b"whole"
 
 
 def test_a_damaged_node_is_named_and_never_taken_for_a_missing_one(world):
     """A damaged node raises an error, because a lost high-water mark would let ids repeat."""
-    one = world.connect()
-    one.execute(Create("/a", b"x"))
+    session = world.connect()
+    session.execute(Create("/a", b"x"))
     file = world.directory / "nodes" / "a" / ".node"
     file.write_bytes(b"\0" * 8)
     for operation in (Get("/a"), Create("/a"), Set("/a", b"", 0)):
         with pytest.raises(CoordinatorUnavailable, match="a/.node is damaged"):
-            one.execute(operation)
+            session.execute(operation)
 
 
 def test_a_process_stopped_inside_an_operation_stops_others_for_a_bounded_time(world):
-    one = DirectoryCoordinator(world.directory, lock_timeout_ms=20)
+    session = DirectoryCoordinator(world.directory, lock_timeout_ms=20)
     with open(world.directory / ".lock", "w") as stuck:
         fcntl.flock(stuck, fcntl.LOCK_EX)
         with pytest.raises(ConnectionLost, match="another process has held"):
-            one.execute(Get("/"))
-    one.execute(Get("/"))
+            session.execute(Get("/"))
+    session.execute(Get("/"))
 
 
 @contextmanager
@@ -235,12 +235,12 @@ def locked(world):
 @pytest.fixture
 def watching(world):
     """Return a session that watches /a, which has changed."""
-    one, other = world.connect(), world.connect()
-    one.execute(Create("/a"))
-    one.execute(Get("/a", watch=True))
-    one.take_events()
+    session, other = world.connect(), world.connect()
+    session.execute(Create("/a"))
+    session.execute(Get("/a", watch=True))
+    session.take_events()
     other.execute(Set("/a", b"x", 0))
-    return one
+    return session
 
 
 def test_a_look_for_events_does_not_wait_for_a_process_stopped_inside_an_operation(world, watching):
@@ -263,18 +263,18 @@ def test_a_session_that_found_the_directory_locked_is_woken_to_look_again(world,
 
 
 def test_a_directory_that_stays_locked_is_named_by_the_look_for_events(world):
-    one = DirectoryCoordinator(world.directory, lock_timeout_ms=20)
-    one.execute(Get("/", watch=True))
+    session = DirectoryCoordinator(world.directory, lock_timeout_ms=20)
+    session.execute(Get("/", watch=True))
 
     def is_named():
         try:
-            return one.take_events() is None
+            return session.take_events() is None
         except ConnectionLost as error:
             return "another process has held" in str(error)
 
     with locked(world):
         until(is_named)
-    one.take_events()
+    session.take_events()
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path):
@@ -319,10 +319,10 @@ def test_the_file_system_is_that_of_the_innermost_mount():
 
 
 def test_no_descriptor_is_left_open(world):
-    one = world.connect()
+    session = world.connect()
     before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     for n in range(20):
-        one.execute(Create(f"/n{n}", ephemeral=bool(n % 2)))
+        session.execute(Create(f"/n{n}", ephemeral=bool(n % 2)))
     other = world.connect()
     assert len(other.execute(Children("/"))) == 20
     other.close()
@@ -331,9 +331,9 @@ def test_no_descriptor_is_left_open(world):
 
 def test_a_child_forked_inside_an_operation_does_not_hold_the_lock_on(world):
     """A forked child, which may live as long as a web server's worker, shares the lock's file but not the lock."""
-    one, other = world.connect(), DirectoryCoordinator(world.directory, lock_timeout_ms=MS)
+    session, other = world.connect(), DirectoryCoordinator(world.directory, lock_timeout_ms=MS)
     reader, writer = os.pipe()
-    with one._exclusive():
+    with session._exclusive():
         child = os.fork()
         if child == 0:
             os.close(writer)
@@ -350,30 +350,30 @@ def test_a_child_forked_inside_an_operation_does_not_hold_the_lock_on(world):
 
 def test_no_event_is_lost_while_the_lock_cannot_be_opened(world):
     """A process may have no descriptor left for a while."""
-    one, other = world.connect(), world.connect()
-    one.execute(Create("/a"))
-    one.execute(Get("/a", watch=True))
-    one.take_events()
+    session, other = world.connect(), world.connect()
+    session.execute(Create("/a"))
+    session.execute(Get("/a", watch=True))
+    session.take_events()
     other.execute(Set("/a", b"x", 0))
-    lock, kept = world.directory / ".lock", world.directory / ".kept"
-    lock.rename(kept)
+    lock, renamed = world.directory / ".lock", world.directory / ".kept"
+    lock.rename(renamed)
     lock.mkdir()
     with pytest.raises(ConnectionLost):
-        one.take_events()
+        session.take_events()
     lock.rmdir()
-    kept.rename(lock)
-    assert one.take_events() == [Changed("/a")]
+    renamed.rename(lock)
+    assert session.take_events() == [Changed("/a")]
 
 
 def test_a_damaged_node_hides_no_change_of_another(world):
-    one, other = world.connect(), world.connect()
+    session, other = world.connect(), world.connect()
     for path in ("/a", "/b", "/c"):
-        one.execute(Create(path))
-        one.execute(Get(path, watch=True))
-    one.take_events()
+        session.execute(Create(path))
+        session.execute(Get(path, watch=True))
+    session.take_events()
     other.execute(Set("/a", b"x", 0))
     other.execute(Set("/c", b"x", 0))
     (world.directory / "nodes" / "b" / ".node").write_bytes(b"damaged")
-    assert {event.path for event in one.take_events()} == {"/a", "/b", "/c"}
+    assert {event.path for event in session.take_events()} == {"/a", "/b", "/c"}
     with pytest.raises(CoordinatorUnavailable):
-        one.execute(Get("/b"))
+        session.execute(Get("/b"))

@@ -73,7 +73,7 @@ class Disk:
         """Let the power fail at a later sync, before it has done anything; None for never."""
         self._syncs_left = syncs
 
-    def left(self, target):
+    def write_survivors(self, target):
         """Write what survives to a new folder."""
         self._restore(os.stat(self._folder).st_ino, target)
 
@@ -153,7 +153,7 @@ def cut(tmp_path, monkeypatch):
         disk.cut_after(None)
         after = tree(session)
         session.close()
-        disk.left(tmp_path / f"left{len(disks)}")
+        disk.write_survivors(tmp_path / f"left{len(disks)}")
         survivor = DirectoryCoordinator(tmp_path / f"left{len(disks)}")
         return before, after, survivor, syncs is None
 
@@ -189,14 +189,14 @@ def test_a_power_cut_leaves_an_operation_whole_or_absent(cut, operations, execut
     outcomes = []
     for syncs in range(100):
         before, after, survivor, done = cut(operations, syncs, execute)
-        left = tree(survivor)
-        assert left in (persistent(before), persistent(after)), syncs
-        outcomes.append(left != persistent(before))
+        nodes = tree(survivor)
+        assert nodes in (persistent(before), persistent(after)), syncs
+        outcomes.append(nodes != persistent(before))
         if done:
             break
         survivor.execute(Create("/later", ephemeral=True))
         assert survivor.execute(Get("/later")).czxid > max(node[4] for node in before), "no number comes twice"
-        assert tree(survivor) - left == {node for node in tree(survivor) if node[0] == "/later"}
+        assert tree(survivor) - nodes == {node for node in tree(survivor) if node[0] == "/later"}
         survivor.close()
     assert done and outcomes[-1] and not outcomes[0]
 
@@ -235,11 +235,11 @@ def test_whatever_was_acknowledged_before_a_power_cut_is_there_after_it(tmp_path
             after = tree(session)
         disk.cut_after(None)
     session.close()
-    disk.left(folder.parent / "left")
+    disk.write_survivors(folder.parent / "left")
     survivor = DirectoryCoordinator(folder.parent / "left")
-    kept = {node for node in tree(survivor) if not is_parent_of(node, operation)}
+    survived = {node for node in tree(survivor) if not is_parent_of(node, operation)}
     states = [{node for node in persistent(state) if not is_parent_of(node, operation)} for state in (before, after)]
-    assert kept in states
+    assert survived in states
     survivor.close()
     disk.close()
 
@@ -277,7 +277,7 @@ def test_a_number_that_only_another_disk_has_seen_never_comes_again(tmp_path, mo
                 session.execute(Delete("/broker"))
         session.close()
         folder = tmp_path / f"{life + 1}"
-        disk.left(folder)
+        disk.write_survivors(folder)
         disk.close()
     assert epochs == sorted(set(epochs))
 
@@ -362,8 +362,8 @@ def test_a_process_killed_inside_a_multi_leaves_it_whole_or_absent(tmp_path):
         if (pid := os.fork()) == 0:
             _carry_out_and_die(tmp_path / "nodes", syncs)
         _, status = os.waitpid(pid, 0)
-        left = persistent(tree(other))
-        changed = {node[0] for node in left ^ persistent(before)}
+        after = persistent(tree(other))
+        changed = {node[0] for node in after ^ persistent(before)}
         assert changed in (set(), {f"/new{syncs}", "/alone", "/packed3"})
         if os.waitstatus_to_exitcode(status) == 0:
             assert changed

@@ -39,62 +39,62 @@ class TestMemory(CoordinatorPromises, TransactionPromises):
 
 
 def test_a_lost_answer_leaves_the_operation_applied(world):
-    one = world.connect()
-    one.execute(Create("/a", b"x"))
-    one.lose_answers = 1
+    session = world.connect()
+    session.execute(Create("/a", b"x"))
+    session.lose_answers = 1
     with pytest.raises(ConnectionLost):
-        one.execute(Set("/a", b"y", 0))
-    assert one.execute(Get("/a")).data == b"y"
+        session.execute(Set("/a", b"y", 0))
+    assert session.execute(Get("/a")).data == b"y"
 
 
 def test_a_lost_request_leaves_nothing(world):
-    one = world.connect()
-    one.lose_requests = 1
+    session = world.connect()
+    session.lose_requests = 1
     with pytest.raises(ConnectionLost):
-        one.execute(Create("/a"))
+        session.execute(Create("/a"))
     with pytest.raises(NoNode):
-        one.execute(Get("/a"))
+        session.execute(Get("/a"))
 
 
 @pytest.mark.parametrize("lost, data", [("lose_answers", b"y"), ("lose_requests", b"x")])
 def test_a_multi_whose_answer_or_request_got_lost_is_whole_or_absent(world, lost, data):
-    one = world.connect()
-    one.execute(Create("/a", b"x"))
-    setattr(one, lost, 1)
+    session = world.connect()
+    session.execute(Create("/a", b"x"))
+    setattr(session, lost, 1)
     with pytest.raises(ConnectionLost) as failure:
-        one.execute(Multi((Create("/b", b"y"), Set("/a", b"y", 0))))
+        session.execute(Multi((Create("/b", b"y"), Set("/a", b"y", 0))))
     assert failure.value.index is None
-    assert one.execute(Get("/a")).data == data
-    assert absent(one, "/b") == (data == b"x")
+    assert session.execute(Get("/a")).data == data
+    assert absent(session, "/b") == (data == b"x")
 
 
 def test_a_cut_session_is_woken_of_a_change_when_it_is_back(world):
-    one, other = world.connect(), world.connect()
-    one.execute(Create("/a"))
-    one.execute(Get("/a", watch=True))
-    one.cut()
-    one.take_events()
+    session, other = world.connect(), world.connect()
+    session.execute(Create("/a"))
+    session.execute(Get("/a", watch=True))
+    session.cut()
+    session.take_events()
     wakes = []
-    one.on_wake(lambda: wakes.append(None))
+    session.on_wake(lambda: wakes.append(None))
     other.execute(Set("/a", b"y", 0))
-    assert not wakes and not one.take_events()
-    one.heal()
-    assert wakes and Changed("/a") in one.take_events()
+    assert not wakes and not session.take_events()
+    session.heal()
+    assert wakes and Changed("/a") in session.take_events()
 
 
 def test_a_session_that_expires_while_cut_off_is_told_only_when_it_is_back(world):
     """The end of a session is reported after the connection has healed, as kazoo reports LOST (idgen.md, section 6)."""
-    one, other = world.connect(), world.connect()
-    one.execute(Create("/e", ephemeral=True))
-    before = one.session_id
-    one.take_events()
-    one.cut()
-    one.expire()
-    assert one.take_events() == [SessionSuspended()]
+    session, other = world.connect(), world.connect()
+    session.execute(Create("/e", ephemeral=True))
+    before = session.session_id
+    session.take_events()
+    session.cut()
+    session.expire()
+    assert session.take_events() == [SessionSuspended()]
     with pytest.raises(ConnectionLost):
-        one.execute(Get("/e"))
+        session.execute(Get("/e"))
     with pytest.raises(NoNode):
         other.execute(Get("/e"))
-    one.heal()
-    assert one.take_events() == [SessionEnded(), SessionEstablished(one.session_id)]
-    assert one.session_id != before
+    session.heal()
+    assert session.take_events() == [SessionEnded(), SessionEstablished(session.session_id)]
+    assert session.session_id != before
