@@ -65,7 +65,7 @@ class Cluster:
         self.leaders = {0: 1, 1: 0}
         self.down = set()
         self.connected, self.paused, self.fetched, self.fetched_bytes = [], [], [], 0
-        self.asked = Counter()
+        self.requests = Counter()
         self.asked_versions = {}
         self.connections = {}
 
@@ -121,7 +121,7 @@ class Cluster:
             METADATA: self.metadata, DESCRIBE_CONFIGS: self.describe_configs,
         }  # fmt: skip
         name = answers[exchange.api_key].__name__
-        self.asked[name] += 1
+        self.requests[name] += 1
         self.asked_versions[name] = exchange.version
         return answers[exchange.api_key](exchange.version, memoryview(exchange.body))
 
@@ -132,29 +132,29 @@ class Cluster:
         return cold.encode(API_VERSIONS, version, "response", {"error_code": 0, "api_keys": keys})
 
     def metadata(self, version, body):
-        asked = cold.decode(METADATA, version, "request", body, 0, version).newest
-        assert not asked.allow_auto_topic_creation
+        request = cold.decode(METADATA, version, "request", body, 0, version).newest
+        assert not request.allow_auto_topic_creation
         partitions = [{"partition_index": p, "leader_id": leader} for p, leader in self.leaders.items()]
         good = {"topic_id": self.topic_id, "partitions": partitions, "error_code": self.topic_error}
         unknown = {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-        known = (*self.topics, "__consumer_offsets")
-        names = known if asked.topics is None else [each.name for each in asked.topics]
+        existing = (*self.topics, "__consumer_offsets")
+        names = existing if request.topics is None else [topic.name for topic in request.topics]
         topics = [
-            {"name": name, "is_internal": name[:2] == "__"} | (good if name in known else unknown) for name in names
+            {"name": name, "is_internal": name[:2] == "__"} | (good if name in existing else unknown) for name in names
         ]
         brokers = [{"node_id": n, "host": a.host, "port": a.port} for n, a in enumerate((BOOTSTRAP, LEADER))]
         return cold.encode(METADATA, version, "response", {"brokers": brokers, "cluster_id": "c", "topics": topics})
 
     def describe_configs(self, version, body):
-        asked = cold.decode(DESCRIBE_CONFIGS, version, "request", body, 0, version).newest
+        request = cold.decode(DESCRIBE_CONFIGS, version, "request", body, 0, version).newest
         results = []
-        for each in asked.resources:
-            policy = self.policies.get(each.resource_name)
-            result = {"resource_type": each.resource_type, "resource_name": each.resource_name, "configs": []}
+        for resource in request.resources:
+            policy = self.policies.get(resource.resource_name)
+            result = {"resource_type": resource.resource_type, "resource_name": resource.resource_name, "configs": []}
             if policy is None:
                 result["error_code"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             else:
-                result["configs"] = [{"name": name, "value": policy} for name in each.configuration_keys]
+                result["configs"] = [{"name": name, "value": policy} for name in resource.configuration_keys]
             results.append(result)
         return cold.encode(DESCRIBE_CONFIGS, version, "response", {"results": results})
 
@@ -164,18 +164,19 @@ class Cluster:
         topics = []
         for topic in message.newest.topics:
             partitions = []
-            for each in topic.partitions:
+            for partition in topic.partitions:
                 fault = self.fault()
-                offset = self.offset_of(each.timestamp, by_id, message.newest.isolation_level)
-                partitions.append({"partition_index": each.partition_index, "error_code": fault or 0, "offset": offset})
+                offset = self.offset_of(partition.timestamp, by_id, message.newest.isolation_level)
+                index = partition.partition_index
+                partitions.append({"partition_index": index, "error_code": fault or 0, "offset": offset})
             topics.append({"name": topic.name, "partitions": partitions})
         tagged = {tags.IDS: tags.REQUEST} if by_id else None
         return cold.encode(LIST_OFFSETS, version, "response", {"topics": topics}, tagged)
 
-    def offset_of(self, asked, as_id, isolation):
-        if not as_id and asked < 0:
-            return {-1: self.stable if isolation else self.end, -2: self.start}[asked]
-        offset = max(asked - 1000 if as_id else asked, self.start)
+    def offset_of(self, timestamp, as_id, isolation):
+        if not as_id and timestamp < 0:
+            return {-1: self.stable if isolation else self.end, -2: self.start}[timestamp]
+        offset = max(timestamp - 1000 if as_id else timestamp, self.start)
         return offset if offset < self.end else -1
 
     @property
@@ -190,21 +191,21 @@ class Cluster:
 
     def fetch(self, version, body):
         request = fetch.decode_request(version, body, 0)
-        (asked,) = request.partitions
-        self.fetched.append(asked.fetch_offset)
+        (partition,) = request.partitions
+        self.fetched.append(partition.fetch_offset)
         fault = self.fault()
-        if fault is None and version >= fetch.TOPIC_IDS and asked.topic != self.topic_id:
+        if fault is None and version >= fetch.TOPIC_IDS and partition.topic != self.topic_id:
             fault = ErrorCode.UNKNOWN_TOPIC_ID
         if isinstance(fault, Throttle):
             return b"".join(fetch.encode_response(version, FetchResponse(throttle_ms=fault.ms)))
-        answer = FetchedPartition(asked.topic, asked.partition, 0, self.end, self.stable, self.start)
+        answer = FetchedPartition(partition.topic, partition.partition, 0, self.end, self.stable, self.start)
         if fault is not None:
             answer.error_code = fault
-        elif not self.start <= asked.fetch_offset <= self.end:
+        elif not self.start <= partition.fetch_offset <= self.end:
             # As Kafka answers: without the bounds of the log.
-            answer = FetchedPartition(asked.topic, asked.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+            answer = FetchedPartition(partition.topic, partition.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         else:
-            self.fill(answer, asked, self.stable if request.isolation_level else self.end)
+            self.fill(answer, partition, self.stable if request.isolation_level else self.end)
             if request.isolation_level:
                 answer.aborted = tuple((base, base) for base in self.aborted)
             if not (self.ids and request.wants_ids):
@@ -212,15 +213,15 @@ class Cluster:
         self.fetched_bytes += len(answer.records)
         return b"".join(fetch.encode_response(version, FetchResponse([answer])))
 
-    def fill(self, answer, asked, end):
+    def fill(self, answer, partition, end):
         """Fill in whole batches, the last cut at the size that is asked for, unless it is the first (KIP-74)."""
-        first = asked.fetch_offset - asked.fetch_offset % BATCH
+        first = partition.fetch_offset - partition.fetch_offset % BATCH
         bases = range(first, min(first + BATCH * self.per_fetch, end), BATCH)
         if self.removed_from is not None:
             bases = [base for base in bases if base < self.removed_from]
         batches = [bytes(self.batch(base)) for base in bases]
         if batches:
-            answer.records = b"".join(batches)[: max(asked.max_bytes, len(batches[0]))]
+            answer.records = b"".join(batches)[: max(partition.max_bytes, len(batches[0]))]
         answer.ids = IdRegion(0, b"".join(pack_entry(seed_of(0), base, BATCH, 1000 + base) for base in bases))
 
     def batch(self, base):

@@ -10,7 +10,7 @@ class MemoryStreamLog:
     """StreamLog and StreamSnapshot over {topic: {partition: [start, end]}}. `starting` is earliest or latest."""
 
     def __init__(self, topics, starting="earliest"):
-        self.topics = {name: {p: list(each) for p, each in offsets.items()} for name, offsets in topics.items()}
+        self.topics = {name: {p: list(span) for p, span in offsets.items()} for name, offsets in topics.items()}
         self.ids = {name: f"id-of-{name}" for name in topics}
         self.starting = starting
 
@@ -18,7 +18,7 @@ class MemoryStreamLog:
         self.topics[topic][partition][1] += count
 
     def make_again(self, topic, offsets):
-        self.topics[topic] = {p: list(each) for p, each in offsets.items()}
+        self.topics[topic] = {p: list(span) for p, span in offsets.items()}
         self.ids[topic] += "-again"
 
     def snapshot(self):
@@ -74,7 +74,7 @@ class Engine:
         start = self._before(planner, batch)
         ranges = planner.ranges(json.loads(start), json.loads(self.offset_log[batch]))
         yield "split"
-        self.sink[batch] = [each.within for each in ranges]
+        self.sink[batch] = [task.within for task in ranges]
         yield "written"
         self.committed = batch
         yield "committed"
@@ -85,8 +85,8 @@ class Engine:
 
     def read(self):
         """Return the ranges of the committed batches: {(topic, partition): [(start, end), ...]} in order."""
-        found = {}
+        ranges = {}
         for batch in range(self.committed + 1):
-            for each in self.sink[batch]:
-                found.setdefault((each.topic, each.partition), []).append((each.start, each.end))
-        return found
+            for within in self.sink[batch]:
+                ranges.setdefault((within.topic, within.partition), []).append((within.start, within.end))
+        return ranges

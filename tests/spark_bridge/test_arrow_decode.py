@@ -55,9 +55,9 @@ def placed(batches):
     data = b"".join(batches)
     at = 0
     out = []
-    for one in batches:
+    for batch in batches:
         out.append(PlacedBatch(data, at, read_header(data, at)))
-        at += len(one)
+        at += len(batch)
     return out
 
 
@@ -98,30 +98,30 @@ def test_rows_are_those_of_the_record_by_record_decoder(described, start, length
     table = table_of(placed(batches), within, STORED, [IdEntry(0, 10**6, 1000)], group_bytes=group)
     table.validate(full=True)
     assert table.schema == arrow_schema(STORED)
-    assert rows_of(table) == [row_of(r) for one in batches for r in decode_records(one) if r.offset in within]
+    assert rows_of(table) == [row_of(r) for batch in batches for r in decode_records(batch) if r.offset in within]
 
 
 def test_a_batch_of_log_append_time_has_that_time_in_every_row():
     """Every row has the batch's log append time (attributes bit 3) and the connector's timestampType 1."""
-    one = encode_batch([BatchRecord(0, 1, b"a", b"1"), BatchRecord(1, 2, b"b", b"2")], base_timestamp_ms=T0)
-    header = read_header(one)
-    HEADER.pack_into(one, 0, *header._replace(attributes=header.attributes | 0x08, max_timestamp=T0 + 999))
-    table = table_of(placed([one]), ALL, ("timestamp", "timestampType"), None)
+    batch = encode_batch([BatchRecord(0, 1, b"a", b"1"), BatchRecord(1, 2, b"b", b"2")], base_timestamp_ms=T0)
+    header = read_header(batch)
+    HEADER.pack_into(batch, 0, *header._replace(attributes=header.attributes | 0x08, max_timestamp=T0 + 999))
+    table = table_of(placed([batch]), ALL, ("timestamp", "timestampType"), None)
     assert [(row["timestamp"], row["timestampType"]) for row in rows_of(table)] == [(T0 + 999, 1)] * 2
 
 
 def test_only_the_columns_asked_for_are_made():
     """Only the requested columns are decoded; Spark prunes none (SPARK-51713), so a read names them."""
-    (one,) = build([([(1, 0, b"k", b"v", ())], Codec.NONE, 0)])
-    table = table_of(placed([one]), ALL, ("offset", "value"), None)
+    (batch,) = build([([(1, 0, b"k", b"v", ())], Codec.NONE, 0)])
+    table = table_of(placed([batch]), ALL, ("offset", "value"), None)
     assert table.to_pydict() == {"offset": [0], "value": [b"v"]}
 
 
 def test_ids_come_from_their_runs():
     """Ids are consecutive in a run, and entries may cover more records than are read (DESIGN section 4)."""
-    (one,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
+    (batch,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
     ids = [IdEntry(0, 4, 100), IdEntry(4, 2, 500), IdEntry(6, 3, 900), IdEntry(9, 100, 5000)]
-    table = table_of(placed([one]), ALL, ("offset", "id"), ids)
+    table = table_of(placed([batch]), ALL, ("offset", "id"), ids)
     assert table.to_pydict() == {"offset": [4, 5, 6, 7, 8, 9], "id": [500, 501, 900, 901, 902, 5000]}
 
 
@@ -130,19 +130,20 @@ def test_ids_come_from_their_runs():
 )
 def test_a_record_without_an_id_is_an_error_not_a_null(ids):
     """A record without an id raises MissingId, because a read must fail rather than return less (DESIGN section 9)."""
-    (one,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
+    (batch,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
     with pytest.raises(MissingId, match="no id for offset [45] of flights-3"):
-        table_of(placed([one]), ALL, DEFAULT, ids)
+        table_of(placed([batch]), ALL, DEFAULT, ids)
 
 
 def test_ids_are_null_where_the_broker_keeps_none():
-    (one,) = build([([(1, 0, b"k", b"v", ())] * 2, Codec.NONE, 0)])
-    assert table_of(placed([one]), ALL, ("id",), None).to_pydict() == {"id": [None, None]}
+    (batch,) = build([([(1, 0, b"k", b"v", ())] * 2, Codec.NONE, 0)])
+    assert table_of(placed([batch]), ALL, ("id",), None).to_pydict() == {"id": [None, None]}
 
 
 def test_ids_come_from_headers_where_the_broker_keeps_none():
     headers = [(("own", b"1"), id_header(42)), (), (("flakelog-id", b"no number"),), (id_header(43),)]
-    batch = encode_batch([BatchRecord(n, 0, None, b"v", each) for n, each in enumerate(headers)], base_timestamp_ms=0)
+    records = [BatchRecord(n, 0, None, b"v", record_headers) for n, record_headers in enumerate(headers)]
+    batch = encode_batch(records, base_timestamp_ms=0)
     table = table_of(placed([bytes(batch)]), ALL, ("id",), None)
     assert table["id"].to_pylist() == [42, None, None, 43]
 
@@ -155,7 +156,7 @@ def test_nothing_to_decode_is_an_empty_table_of_the_same_schema():
 def test_an_arrow_batch_holds_no_more_than_a_group_of_record_batches():
     """A task's memory is bounded, however well a fetch was compressed (DESIGN rule 4)."""
     batches = placed(build([([(1, 0, None, bytes(1000), ())], Codec.ZSTD, 0)] * 10))
-    sizes = [each.num_rows for each in decode(batches, ALL, ("value",), None, group_bytes=3500)]
+    sizes = [arrow_batch.num_rows for arrow_batch in decode(batches, ALL, ("value",), None, group_bytes=3500)]
     assert sizes == [3, 3, 3, 1]
 
 
@@ -177,39 +178,39 @@ def test_a_batch_larger_than_a_group_is_unpacked_within_the_turn(codec):
 @given(described=batch, position=st.integers(0, 10**6), byte=st.integers(1, 255))
 def test_damage_that_a_crc_did_not_catch_is_an_error_or_rows(described, position, byte):
     """Damaged records under a valid CRC raise CorruptBatch or give rows, and no row is invented."""
-    (one,) = build([described])
-    one[position % len(one)] ^= byte
+    (encoded,) = build([described])
+    encoded[position % len(encoded)] ^= byte
     try:
-        seen = table_of([PlacedBatch(one, 0, read_header(one))], ALL, STORED, None)
+        seen = table_of([PlacedBatch(encoded, 0, read_header(encoded))], ALL, STORED, None)
     except CorruptBatch:
         return
     seen.validate(full=True)
-    assert seen.num_rows == len([r for r in decode_records(one, check=False) if r.offset in ALL])
+    assert seen.num_rows == len([r for r in decode_records(encoded, check=False) if r.offset in ALL])
 
 
 @pytest.mark.parametrize("count", [-1, 1, 3, 1 << 30])
 def test_a_count_that_does_not_fit_the_records_is_an_error(count):
-    (one,) = build([([(1, 0, b"k", b"v", ())] * 2, Codec.NONE, 0)])
-    HEADER.pack_into(one, 0, *read_header(one)._replace(record_count=count))
+    (batch,) = build([([(1, 0, b"k", b"v", ())] * 2, Codec.NONE, 0)])
+    HEADER.pack_into(batch, 0, *read_header(batch)._replace(record_count=count))
     with pytest.raises(CorruptBatch):
-        table_of(placed([one]), ALL, DEFAULT, None)
+        table_of(placed([batch]), ALL, DEFAULT, None)
 
 
 def test_records_that_unpack_past_the_bound_are_refused():
-    one = encode_batch([BatchRecord(0, 0, None, bytes(1 << 20))], base_timestamp_ms=T0, codec=Codec.ZSTD)
+    batch = encode_batch([BatchRecord(0, 0, None, bytes(1 << 20))], base_timestamp_ms=T0, codec=Codec.ZSTD)
     with pytest.raises(TooLarge):
-        table_of(placed([one]), ALL, DEFAULT, None, max_bytes=65536)
+        table_of(placed([batch]), ALL, DEFAULT, None, max_bytes=65536)
 
 
 def test_a_last_record_that_runs_past_the_end_is_an_error():
-    one = bytearray(encode_batch([BatchRecord(n, 0, b"k" * 100, b"v") for n in range(2)], base_timestamp_ms=0))
-    last = len(one) - 110
-    one[last + 1], one[last + 6] = 0x7F, 0x70  # it says 8,171 bytes, 7,204 of them for its key
+    batch = bytearray(encode_batch([BatchRecord(n, 0, b"k" * 100, b"v") for n in range(2)], base_timestamp_ms=0))
+    last = len(batch) - 110
+    batch[last + 1], batch[last + 6] = 0x7F, 0x70  # it says 8,171 bytes, 7,204 of them for its key
     with pytest.raises(CorruptBatch):
-        table_of([PlacedBatch(bytes(one), 0, read_header(one))], ALL, STORED, None)
+        table_of([PlacedBatch(bytes(batch), 0, read_header(batch))], ALL, STORED, None)
 
 
 def test_a_timestamp_that_no_column_can_hold_is_an_error():
-    one = encode_batch([BatchRecord(0, 0, None, b"v")], base_timestamp_ms=1 << 62)
+    batch = encode_batch([BatchRecord(0, 0, None, b"v")], base_timestamp_ms=1 << 62)
     with pytest.raises(CorruptBatch, match="timestamp"):
-        table_of(placed([one]), ALL, DEFAULT, None)
+        table_of(placed([batch]), ALL, DEFAULT, None)

@@ -70,14 +70,14 @@ def test_all_questions_of_a_plan_take_one_connection_and_one_request_for_each_br
         assert log.keeps_ids(topic)
     assert cluster.connected == [BOOTSTRAP, LEADER]
     # Metadata and the offset of an id once more, because keeps_ids is a question about one topic.
-    assert cluster.asked == {"api_versions": 2, "metadata": 2, "list_offsets": 2 * 6}
+    assert cluster.requests == {"api_versions": 2, "metadata": 2, "list_offsets": 2 * 6}
 
 
 def test_a_thousand_partitions_take_as_many_requests_as_one():
     cluster = Cluster(90)
     cluster.leaders = {partition: partition % 2 for partition in range(1_000)}
     assert len(ask(cluster).latest("t")) == 1_000
-    assert cluster.asked == {"api_versions": 2, "metadata": 1, "list_offsets": 2}
+    assert cluster.requests == {"api_versions": 2, "metadata": 1, "list_offsets": 2}
 
 
 def test_the_latest_committed_offsets_are_the_last_stable_ones():
@@ -136,7 +136,7 @@ def test_the_cleanup_policy_says_which_topics_are_compacted():
     cluster = Cluster(90, topics="abcd", versions=KAFKA_4_0 | {DESCRIBE_CONFIGS: (0, 4)})
     cluster.policies = {"a": "compact", "b": "delete", "c": "compact,delete"}
     assert ask(cluster).compacted(["a", "b", "c", "d"]) == {"a", "c"}
-    assert cluster.asked["describe_configs"] == 1
+    assert cluster.requests["describe_configs"] == 1
 
 
 def test_a_broker_that_does_not_describe_topics_has_no_compacted_ones():

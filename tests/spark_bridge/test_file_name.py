@@ -17,16 +17,16 @@ def test_a_name_has_topic_partition_and_offsets():
 def test_a_long_topic_fits_into_a_name_also_while_the_file_is_written(tmp_path):
     """A load adds an ending to the name while it writes the file."""
     name = file_name(OffsetRange(LONGEST, 9_999_999, 0, OFFSET_MAX))
-    place = LocalStorage(tmp_path)
-    for each in (name, f"{name}.staged", f"{name}.json"):
-        with place.write(each) as file:
+    storage = LocalStorage(tmp_path)
+    for path in (name, f"{name}.staged", f"{name}.json"):
+        with storage.write(path) as file:
             file.write(b"rows")
-    assert len(place.names()) == 3 and is_file_of(LONGEST, name)
+    assert len(storage.names()) == 3 and is_file_of(LONGEST, name)
 
 
 def test_long_topics_that_begin_alike_have_names_of_their_own():
     others = [OffsetRange(LONGEST[:-1] + letter, 0, 0, 1) for letter in "ab"]
-    assert len({file_name(each) for each in others}) == 2
+    assert len({file_name(offset_range) for offset_range in others}) == 2
     assert not is_file_of(others[1].topic, file_name(others[0]))
 
 

@@ -29,8 +29,8 @@ def test_the_default_layout_is_that_of_the_broker():
 @pytest.mark.parametrize("layout", [Layout(), Layout(epoch_ms=1_600_000_000_000), Layout(39, 5, 5, 14)])
 def test_it_is_the_time_of_the_layout_that_made_the_id(layout):
     ids = pa.array([layout.pack(MS, 1023, 7), None, layout.pack(MS, 0, 0)])
-    found = id_times(ids, IdClock(layout.epoch_ms, layout.time_bits))
-    assert (found.type, found.to_pylist()) == (ARROW["id_time"], [TIME, None, TIME])
+    times = id_times(ids, IdClock(layout.epoch_ms, layout.time_bits))
+    assert (times.type, times.to_pylist()) == (ARROW["id_time"], [TIME, None, TIME])
 
 
 def test_it_is_read_where_it_is_asked_for_though_the_id_is_not():

@@ -19,7 +19,7 @@ def test_a_task_asks_for_the_sides_that_move():
         LateRange(OffsetRange("t", 0, 0, 90), from_earliest=True, to_latest=True),
         LateRange(OffsetRange("t", 1, 0, 90), from_earliest=True, to_latest=True),
     )
-    assert [one.resolve({0: 7, 1: 8}, {0: 100, 1: 200}) for one in tasks()] == [
+    assert [task.resolve({0: 7, 1: 8}, {0: 100, 1: 200}) for task in tasks()] == [
         OffsetRange("t", 0, 7, 100),
         OffsetRange("t", 1, 8, 200),
     ]
@@ -32,17 +32,17 @@ def test_only_the_last_of_a_partitions_tasks_grows():
 
 
 def test_given_offsets_stay_and_marks_move():
-    one, other = tasks(startingOffsets='{"t": {"0": 5, "1": -2}}', endingOffsets='{"t": {"0": -1, "1": 30}}')
-    assert (one.from_earliest, one.to_latest) == (False, True)
-    assert (other.from_earliest, other.to_latest) == (True, False)
+    first, second = tasks(startingOffsets='{"t": {"0": 5, "1": -2}}', endingOffsets='{"t": {"0": -1, "1": 30}}')
+    assert (first.from_earliest, first.to_latest) == (False, True)
+    assert (second.from_earliest, second.to_latest) == (True, False)
 
 
 def test_times_are_resolved_once():
-    assert not any(one.moves for one in tasks(startingTimestamp="5", endingTimestamp="20"))
+    assert not any(task.moves for task in tasks(startingTimestamp="5", endingTimestamp="20"))
 
 
 def test_a_partition_that_is_empty_has_a_task_that_may_grow():
-    assert [one.resolve({0: 0, 1: 0}, {0: 3, 1: 0}).offsets for one in tasks(end=0)] == [3, 0]
+    assert [task.resolve({0: 0, 1: 0}, {0: 3, 1: 0}).offsets for task in tasks(end=0)] == [3, 0]
 
 
 def test_a_range_never_ends_before_it_starts():
@@ -65,8 +65,8 @@ def test_one_task_looks_for_partitions_that_are_added_later():
 
 
 def test_topics_of_a_pattern_that_are_added_later_are_found_with_all_their_partitions():
-    found = found_later(Cluster(90), subscribe=None, subscribePattern="^.$")
-    assert found == ["t-2[0, 90)", "u-0[0, 90)", "u-1[0, 90)", "u-2[0, 90)"]
+    later_ranges = found_later(Cluster(90), subscribe=None, subscribePattern="^.$")
+    assert later_ranges == ["t-2[0, 90)", "u-0[0, 90)", "u-1[0, 90)", "u-2[0, 90)"]
 
 
 def test_a_read_that_names_its_partitions_looks_for_no_others():
@@ -76,4 +76,4 @@ def test_a_read_that_names_its_partitions_looks_for_no_others():
 
 
 def test_a_pinned_read_asks_for_nothing():
-    assert not any(one.moves for one in tasks(**{"flakelog.binding": "pinned"}))
+    assert not any(task.moves for task in tasks(**{"flakelog.binding": "pinned"}))

@@ -23,7 +23,7 @@ def test_the_same_selection_has_the_same_hash():
     assert MANIFEST.sha256 == "abb8825f1068d9db04dad6349759b4e44fc58ce66188003f411c587e53c9852d"
 
 
-@pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(Manifest)])
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Manifest)])
 def test_every_field_is_part_of_the_hash(field):
     other = {
         "cluster_id": "cluster-2",

@@ -6,15 +6,15 @@ from spark_bridge.reading.offset_range import OffsetRange
 
 
 def test_a_range_is_half_open():
-    one = OffsetRange("t", 0, 5, 8)
-    assert [offset for offset in range(10) if offset in one] == [5, 6, 7]
-    assert one.offsets == 3
-    assert str(one) == "t-0[5, 8)"
+    offset_range = OffsetRange("t", 0, 5, 8)
+    assert [offset for offset in range(10) if offset in offset_range] == [5, 6, 7]
+    assert offset_range.offsets == 3
+    assert str(offset_range) == "t-0[5, 8)"
 
 
 def test_it_comes_back_from_its_fields():
-    one = OffsetRange("t", 2, 5, 8)
-    assert OffsetRange.from_dict(one.to_dict()) == one
+    offset_range = OffsetRange("t", 2, 5, 8)
+    assert OffsetRange.from_dict(offset_range.to_dict()) == offset_range
 
 
 @pytest.mark.parametrize(

@@ -44,15 +44,15 @@ def test_what_is_selected(more, selector):
 
 
 @pytest.mark.parametrize(
-    ("way", "topics"),
+    ("option", "topics"),
     [
         ({"subscribe": "a, b,"}, Topics(names=("a", "b"))),
         ({"subscribePattern": "fl.*"}, Topics(pattern="fl.*")),
         ({"assign": '{"a": [1, 0, 1]}'}, Topics(partitions={"a": (0, 1)})),
     ],
 )
-def test_topics_are_named_in_one_of_three_ways(way, topics):
-    assert parse(SERVERS | way).topics == topics
+def test_topics_are_named_in_one_of_three_ways(option, topics):
+    assert parse(SERVERS | option).topics == topics
 
 
 @pytest.mark.parametrize(
@@ -196,6 +196,6 @@ def test_isolation_and_data_loss_reach_the_tasks():
 
 
 def test_binding_is_pinned_unless_it_is_late():
-    assert [parse(FLIGHTS | {"flakelog.binding": one}).late for one in ("late", "pinned")] == [True, False]
+    assert [parse(FLIGHTS | {"flakelog.binding": binding}).late for binding in ("late", "pinned")] == [True, False]
     with pytest.raises(OptionError, match="flakelog.binding cannot be given beside it"):
         parse(SERVERS | {"manifest": "m.json", "flakelog.binding": "late"})

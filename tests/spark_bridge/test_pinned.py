@@ -31,7 +31,7 @@ def test_latest_is_the_one_there_is_when_it_is_pinned():
 
 def test_ids_select_exact_offsets():
     manifest = select(options(startingId="1020", endingId="1050"), log(), "0.1.0")
-    assert [(one.start, one.end) for one in manifest.ranges] == [(20, 50), (20, 50)]
+    assert [(offset_range.start, offset_range.end) for offset_range in manifest.ranges] == [(20, 50), (20, 50)]
 
 
 def test_ids_of_a_broker_that_keeps_none_are_refused():
@@ -47,7 +47,7 @@ def test_rows_must_have_ids_exactly_where_the_broker_keeps_them():
 
 def test_tasks_are_split_before_they_are_written_down():
     manifest = select(options(minPartitions="4"), log(), "0.1.0")
-    assert [one.offsets for one in manifest.ranges] == [45] * 4
+    assert [offset_range.offsets for offset_range in manifest.ranges] == [45] * 4
 
 
 def test_partitions_can_be_assigned():
@@ -91,7 +91,7 @@ def test_offsets_that_are_lost_are_left_out_if_the_reader_allows_it():
     """failOnDataLoss=false is for reads: what is missing is counted, and the rest is read."""
     given = {"startingOffsets": '{"t": {"0": 2, "1": 20}}', "failOnDataLoss": "false"}
     pinned = pin(options(**given), log(90, start=10), None, "0.1.0")
-    assert [(one.start, one.end) for one in pinned.manifest.ranges] == [(10, 90), (20, 90)]
+    assert [(offset_range.start, offset_range.end) for offset_range in pinned.manifest.ranges] == [(10, 90), (20, 90)]
     assert [lost.within for lost in pinned.lost] == [OffsetRange("t", 0, 2, 10)]
 
 

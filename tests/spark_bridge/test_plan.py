@@ -20,13 +20,13 @@ def test_an_empty_range_is_no_task():
 def test_min_partitions_are_shared_out_by_size():
     """Tasks are in proportion to the number of offsets (connector documentation)."""
     tasks = plan([OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)], min_partitions=10)
-    assert [one.partition for one in tasks] == [0] * 9 + [1]
-    assert {one.offsets for one in tasks} == {100}
+    assert [task.partition for task in tasks] == [0] * 9 + [1]
+    assert {task.offsets for task in tasks} == {100}
 
 
 def test_no_task_has_more_offsets_than_the_maximum():
     tasks = plan([OffsetRange("t", 0, 10, 35)], max_records_per_partition=10)
-    assert [(one.start, one.end) for one in tasks] == [(10, 18), (18, 26), (26, 35)]
+    assert [(task.start, task.end) for task in tasks] == [(10, 18), (18, 26), (26, 35)]
 
 
 @given(
@@ -35,11 +35,11 @@ def test_no_task_has_more_offsets_than_the_maximum():
 def test_tasks_cover_every_offset_once_and_none_is_empty(spans, least, most):
     ranges = [OffsetRange("t", p, start, start + size) for p, (start, size) in enumerate(spans)]
     tasks = plan(ranges, min_partitions=least, max_records_per_partition=most)
-    assert all(one.offsets for one in tasks)
-    assert not most or all(one.offsets <= most for one in tasks)
-    for one in ranges:
-        covered = [offset for task in tasks if task.name == one.name for offset in range(task.start, task.end)]
-        assert covered == list(range(one.start, one.end))
+    assert all(task.offsets for task in tasks)
+    assert not most or all(task.offsets <= most for task in tasks)
+    for offset_range in ranges:
+        covered = [offset for task in tasks if task.name == offset_range.name for offset in range(task.start, task.end)]
+        assert covered == list(range(offset_range.start, offset_range.end))
 
 
 def test_ranges_that_overlap_are_refused():
@@ -76,7 +76,7 @@ def test_a_large_range_is_read_alone():
 
 @given(st.lists(st.integers(0, 2 * GROUP_OFFSETS_MAX), max_size=1_000))
 def test_groups_have_every_range_once_in_order_and_few_offsets(offsets):
-    found = list(groups(offsets))
-    assert [place for each in found for place in each] == list(range(len(offsets)))
-    assert all(len(each) == 1 or sum(offsets[place] for place in each) <= GROUP_OFFSETS_MAX for each in found)
-    assert len(found) >= min(len(offsets), TASKS_ENOUGH)
+    grouped = list(groups(offsets))
+    assert [index for group in grouped for index in group] == list(range(len(offsets)))
+    assert all(len(group) == 1 or sum(offsets[index] for index in group) <= GROUP_OFFSETS_MAX for group in grouped)
+    assert len(grouped) >= min(len(offsets), TASKS_ENOUGH)

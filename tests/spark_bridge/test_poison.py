@@ -34,17 +34,17 @@ def cluster_with_poison(*bases, end=100, **more):
 
 
 def test_by_default_a_read_fails_and_names_topic_partition_and_offsets():
-    said = r"^t-0: the batch of offsets 30 to 39 cannot be decoded: .*onPoison=skip leaves such batches out$"
-    with pytest.raises(CorruptBatch, match=said):
+    reason = r"^t-0: the batch of offsets 30 to 39 cannot be decoded: .*onPoison=skip leaves such batches out$"
+    with pytest.raises(CorruptBatch, match=reason):
         read(cluster_with_poison(30), 0, 100)
 
 
 @pytest.mark.parametrize("per_fetch", [1, 2, 10])
 def test_a_read_that_skips_has_every_other_row_once_and_names_what_it_left_out(per_fetch):
     skipped = []
-    found = read(cluster_with_poison(0, 30, 40, 90, per_fetch=per_fetch), 0, 100, SKIP, on_skipped=skipped.append)
-    assert found == rows(10, 30) + rows(50, 90)
-    assert [(each.topic, each.partition, each.base_offset, each.last_offset) for each in skipped] == [
+    read_rows = read(cluster_with_poison(0, 30, 40, 90, per_fetch=per_fetch), 0, 100, SKIP, on_skipped=skipped.append)
+    assert read_rows == rows(10, 30) + rows(50, 90)
+    assert [(batch.topic, batch.partition, batch.base_offset, batch.last_offset) for batch in skipped] == [
         ("t", 0, base, base + 9) for base in (0, 30, 40, 90)
     ]
 
@@ -57,7 +57,7 @@ def test_after_a_lost_connection_no_batch_is_named_twice():
     skipped = []
     cluster = cluster_with_poison(10, 50, faults=[None, ConnectionResetError(), None, ConnectionResetError()])
     read(cluster, 0, 100, SKIP, on_skipped=skipped.append)
-    assert [each.base_offset for each in skipped] == [10, 50]
+    assert [batch.base_offset for batch in skipped] == [10, 50]
 
 
 def test_damage_is_an_error_though_poison_is_skipped():
@@ -85,7 +85,7 @@ def test_a_batch_that_readers_reject_is_poison_for_spark_too_and_costs_its_group
 
     within = OffsetRange("t", 0, 0, 1 << 40)
     made = list(decode(batches, within, STORED, None, UNPACKED_BYTES_MAX, on_poison=on_poison))
-    assert poison == [batches[0].header] and [each.num_rows for each in made] == [1]
+    assert poison == [batches[0].header] and [arrow_batch.num_rows for arrow_batch in made] == [1]
 
 
 # --- options ---------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def cursor(start, end, **options):
 
 
 def bases(batches):
-    return [each.header.base_offset for each in batches]
+    return [batch.header.base_offset for batch in batches]
 
 
 def test_batches_move_the_position_to_the_end_of_the_range():

@@ -119,10 +119,10 @@ def test_pauses_grow_to_their_maximum():
 
 def test_a_compacted_topic_is_read_though_it_lacks_offsets():
     cluster = Cluster(30)
-    kept = [BatchRecord(n, n, None, b"%d" % (10 + n)) for n in (0, 3, 9)]
-    cluster.poison[10] = encode_batch(kept, base_timestamp_ms=0)
-    found = [row["offset"] for row in read(cluster, 0, 30, replace(SETTINGS, compacted_topics=frozenset({"t"})))]
-    assert found == [*range(10), 10, 13, 19, *range(20, 30)]
+    records = [BatchRecord(n, n, None, b"%d" % (10 + n)) for n in (0, 3, 9)]
+    cluster.poison[10] = encode_batch(records, base_timestamp_ms=0)
+    offsets = [row["offset"] for row in read(cluster, 0, 30, replace(SETTINGS, compacted_topics=frozenset({"t"})))]
+    assert offsets == [*range(10), 10, 13, 19, *range(20, 30)]
     with pytest.raises(DataLoss, match="has 3 records; if the topic was compacted once, read it with compacted=true"):
         read(cluster, 0, 30, replace(SETTINGS, compacted_topics=frozenset({"other"})))
 
@@ -168,11 +168,11 @@ def test_the_next_range_of_a_topic_needs_no_metadata():
     cluster.leaders = {0: 1, 1: 1}
     assert read(cluster, 0, 50, topic_id=str(TOPIC_ID)) == rows(0, 50)
     assert read(cluster, 50, 100, partition=1, topic_id=str(TOPIC_ID)) == rows(50, 100)
-    assert cluster.asked["metadata"] == 1
+    assert cluster.requests["metadata"] == 1
     cluster.leaders = {0: 0, 1: 0}
     cluster.faults = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert read(cluster, 0, 50) == rows(0, 50)
-    assert cluster.asked["metadata"] == 2
+    assert cluster.requests["metadata"] == 2
 
 
 @pytest.mark.parametrize("topic_id", [None, str(TOPIC_ID)])
@@ -191,7 +191,7 @@ def test_a_broker_without_topic_ids_is_asked_for_metadata_by_each_range():
     cluster = Cluster(100, versions=KAFKA_2_1, ids=False)
     for _ in range(2):
         assert len(read(cluster, 0, 50)) == 50
-    assert cluster.asked["metadata"] == 2
+    assert cluster.requests["metadata"] == 2
 
 
 def test_a_partition_that_is_not_there_is_data_lost():
@@ -284,15 +284,15 @@ def test_a_large_range_is_fetched_in_pieces_of_the_largest_size():
 
 
 @given(
-    left=st.integers(1, 1 << 40),
+    offsets_left=st.integers(1, 1 << 40),
     passed=st.integers(0, 1 << 40),
-    each=st.integers(1, 1 << 20),
+    offset_bytes=st.integers(1, 1 << 20),
     most=st.integers(1, 1 << 26),
 )
-def test_a_fetch_asks_for_at_least_what_is_left_or_the_most_allowed(left, passed, each, most):
-    asked = fetch_size(left, passed, passed * each, each if passed else 0, most)
-    assert asked >= min(left * each, most) if passed else asked >= min(BYTES_MIN, most)
-    assert 0 < asked <= most
+def test_a_fetch_asks_for_at_least_what_is_left_or_the_most_allowed(offsets_left, passed, offset_bytes, most):
+    fetch_bytes = fetch_size(offsets_left, passed, passed * offset_bytes, offset_bytes if passed else 0, most)
+    assert fetch_bytes >= min(offsets_left * offset_bytes, most) if passed else fetch_bytes >= min(BYTES_MIN, most)
+    assert 0 < fetch_bytes <= most
 
 
 # --- transactions -----------------------------------------------------------------------------------------------------
@@ -339,13 +339,13 @@ GO_ON = ReadSettings(fail_on_data_loss=False, patience=Patience(attempts=3))
 def read_with_losses(cluster, start, end, **more):
     """Return (rows, lost offsets as "[start, end)", reasons)."""
     lost = []
-    found = read(cluster, start, end, GO_ON, on_lost=lambda within, reason: lost.append((within, reason)), **more)
-    return found, [str(within).partition("[")[2].rstrip(")") for within, _ in lost], [reason for _, reason in lost]
+    read_rows = read(cluster, start, end, GO_ON, on_lost=lambda within, reason: lost.append((within, reason)), **more)
+    return read_rows, [str(within).partition("[")[2].rstrip(")") for within, _ in lost], [reason for _, reason in lost]
 
 
 def test_without_fail_on_data_loss_a_range_that_the_log_dropped_is_reported_and_the_rest_is_read():
-    found, lost, (reason,) = read_with_losses(Cluster(100, start=20), 5, 100)
-    assert (found, lost) == (rows(20, 100), ["5, 20"])
+    read_rows, lost, (reason,) = read_with_losses(Cluster(100, start=20), 5, 100)
+    assert (read_rows, lost) == (rows(20, 100), ["5, 20"])
     assert reason == "t-0 does not have offset 5 of t-0[5, 100) (out of range): its log starts at 20 and ends at 100"
 
 
@@ -354,8 +354,8 @@ def test_a_range_that_is_wholly_gone_is_one_loss():
 
 
 def test_the_end_of_a_truncated_log_is_reported_after_the_attempts():
-    found, lost, (reason,) = read_with_losses(Cluster(50), 30, 80)
-    assert (found, lost) == (rows(30, 50), ["50, 80"])
+    read_rows, lost, (reason,) = read_with_losses(Cluster(50), 30, 80)
+    assert (read_rows, lost) == (rows(30, 50), ["50, 80"])
     assert "no records at offset 50; its log ends at 50" in reason
     assert read_with_losses(Cluster(50), 60, 80)[:2] == ([], ["60, 80"])
 
@@ -370,8 +370,8 @@ def test_an_open_transaction_is_no_loss():
 def test_a_topic_that_was_deleted_or_made_again_is_a_loss():
     cluster = Cluster(100, topics=())
     assert read_with_losses(cluster, 5, 100)[:2] == ([], ["5, 100"])
-    found, lost, (reason,) = read_with_losses(Cluster(100), 5, 100, topic_id=str(UUID(int=78)))
-    assert (found, lost) == ([], ["5, 100"]) and "deleted and made again" in reason
+    read_rows, lost, (reason,) = read_with_losses(Cluster(100), 5, 100, topic_id=str(UUID(int=78)))
+    assert (read_rows, lost) == ([], ["5, 100"]) and "deleted and made again" in reason
     assert read_with_losses(Cluster(100), 5, 100, partition=7)[:2] == ([], ["5, 100"])
 
 

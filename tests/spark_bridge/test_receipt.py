@@ -83,10 +83,10 @@ def test_a_receipt_of_format_1_is_read_and_its_checksum_is_of_another_kind():
     """Spark added up the checksums of format 1. Its files can still be compared with those of a rerun."""
     receipt = prove(MANIFEST, TOTALS, WRITTEN)
     old = json.loads(receipt.to_json()) | {"flakelog_receipt": 1, "checksum": -5}
-    found = load(json.dumps(old))
-    assert found.checksum == "xxhash64:-5"
-    assert differences(found, receipt) == []
-    assert differences(found, replace(found, checksum="xxhash64:6")) == [
+    loaded = load(json.dumps(old))
+    assert loaded.checksum == "xxhash64:-5"
+    assert differences(loaded, receipt) == []
+    assert differences(loaded, replace(loaded, checksum="xxhash64:6")) == [
         "checksum xxhash64:-5 before, xxhash64:6 now"
     ]
 

@@ -78,8 +78,8 @@ def test_usual_records_need_no_walk(records, sizes):
     batches = [[chance.randbytes(chance.randint(*sizes)) for _ in range(records)] for _ in range(10_000 // records)]
     parts, counts = zip(*map(records_of, batches), strict=True)
     at = np.frombuffer(b"".join(parts) + bytes(PADDING_BYTES), np.uint8)
-    found = module._by_chains(at, np.array([len(part) for part in parts]), np.array(counts))
-    assert found is not None and found.tolist() == walked(parts, counts)
+    starts = module._by_chains(at, np.array([len(part) for part in parts]), np.array(counts))
+    assert starts is not None and starts.tolist() == walked(parts, counts)
 
 
 def test_records_inside_of_records_are_not_taken_for_theirs():

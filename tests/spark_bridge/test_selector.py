@@ -63,7 +63,8 @@ LOG = Log(
 
 
 def ranges(selector):
-    return [(one.partition, one.start, one.end) for one in resolve(selector, ["t"], LOG)]
+    resolved = resolve(selector, ["t"], LOG)
+    return [(offset_range.partition, offset_range.start, offset_range.end) for offset_range in resolved]
 
 
 def test_everything_is_from_earliest_to_latest():
@@ -211,11 +212,11 @@ def test_what_is_committed_ends_at_the_last_stable_offset():
 )
 def test_lost_offsets_are_named_and_the_rest_is_read(start, end, read, lost):
     """With failOnDataLoss=false a range is cut to what the log has, as in the connector."""
-    log, found = Log({0: LOG.partitions[0]}), []
-    (one,) = resolve(by_offset({"t": {0: start}}, {"t": {0: end}}), ["t"], log, on_lost=found.append)
-    assert (one.start, one.end) == read
-    assert [(each.within.start, each.within.end) for each in found] == lost
-    assert all(each.reason == f"t-0 has offsets 10 to 14; asked for {start} to {end}" for each in found)
+    log, losses = Log({0: LOG.partitions[0]}), []
+    (offset_range,) = resolve(by_offset({"t": {0: start}}, {"t": {0: end}}), ["t"], log, on_lost=losses.append)
+    assert (offset_range.start, offset_range.end) == read
+    assert [(loss.within.start, loss.within.end) for loss in losses] == lost
+    assert all(loss.reason == f"t-0 has offsets 10 to 14; asked for {start} to {end}" for loss in losses)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def test_all_items_come_and_those_of_one_job_in_their_order(jobs, threads, in_fl
     with SideBySide([numbers(job, 50) for job in range(jobs)], threads, in_flight) as items:
         seen = list(items)
     for job in range(jobs):
-        assert [n for each, n in seen if each == job] == list(range(50))
+        assert [n for owner, n in seen if owner == job] == list(range(50))
     assert len(seen) == jobs * 50
 
 

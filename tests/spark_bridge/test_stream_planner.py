@@ -15,7 +15,7 @@ def document(start, end, ids=IDS):
 
 
 def ranges(planner, start, end):
-    return [str(each.within) for each in planner.ranges(start, end)]
+    return [str(task.within) for task in planner.ranges(start, end)]
 
 
 def test_a_stream_starts_where_its_options_say_and_a_batch_ends_at_the_latest_offsets():
@@ -117,7 +117,7 @@ def test_a_batch_is_split_into_tasks_as_asked():
     start = planner.initial()
     batch = planner.next(start, limited=True, now_ms=0)
     assert ranges(planner, start, batch) == ["t-0[0, 50)", "t-0[50, 100)", "t-1[0, 10)"]
-    assert {each.topic_id for each in planner.ranges(start, batch)} == {"id-of-t"}
+    assert {task.topic_id for task in planner.ranges(start, batch)} == {"id-of-t"}
 
 
 # --- data loss -----------------------------------------------------------------------------------------------------
@@ -163,17 +163,17 @@ LOSSES = [
 ]
 
 
-@pytest.mark.parametrize(("how", "says", "offsets", "read"), LOSSES, ids=[each[0].__name__ for each in LOSSES])
+@pytest.mark.parametrize(("how", "says", "offsets", "read"), LOSSES, ids=[loss[0].__name__ for loss in LOSSES])
 def test_data_loss_is_an_error_that_names_it_or_is_counted_and_passed(how, says, offsets, read):
     log = MemoryStreamLog({"t": {0: (0, 20), 1: (0, 10)}})
     start = lose(log, how)
     with pytest.raises(StreamDataLoss) as error:
         StreamPlanner(log).next(start, limited=True, now_ms=0)
     assert str(error.value) == f"{says}. failOnDataLoss=false goes on with the offsets that exist"
-    told = []
-    planner = StreamPlanner(log, fail_on_data_loss=False, on_loss=told.append)
+    losses = []
+    planner = StreamPlanner(log, fail_on_data_loss=False, on_loss=losses.append)
     batch = planner.next(start, limited=True, now_ms=0)
-    assert [each.reason for each in told] == [says]
+    assert [loss.reason for loss in losses] == [says]
     assert ranges(planner, start, batch) == read
     assert planner.lost == planner.report()["lostOffsets"] == offsets
     assert planner.next(batch, limited=True, now_ms=0) is batch, "a loss is reported once"

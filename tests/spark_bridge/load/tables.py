@@ -29,9 +29,9 @@ def offsets(log):
     return [(partition, offset) for partition, end in enumerate(log.ends) for offset in range(end)]
 
 
-def as_an_older_version_wrote_it(place):
+def as_an_older_version_wrote_it(directory):
     """Take out of all plans and receipts below a directory what versions before load.target did not write."""
-    for path in place.rglob("*.plan.json"):
+    for path in directory.rglob("*.plan.json"):
         old = replace(loads.from_json(path.read_text()), target=None)
         path.write_text(old.to_json())
         for kind in ("decision", "receipt"):
@@ -42,9 +42,9 @@ def as_an_older_version_wrote_it(place):
                 other.write_text(json.dumps(fields | {"load_sha256": old.sha256}))
 
 
-def record_of(place):
+def record_of(directory):
     """Return the files of the record of loads below a directory, with their bytes."""
-    return {path: path.read_bytes() for path in place.rglob("*") if "_flakelog" in str(path) and path.is_file()}
+    return {path: path.read_bytes() for path in directory.rglob("*") if "_flakelog" in str(path) and path.is_file()}
 
 
 class SteppedStorage(LocalStorage):
@@ -107,15 +107,15 @@ def delta(path, log, options=None, step=no_step, name="a", schema=None):
 
 def delta_rows(path):
     """Return (partition, offset) of all rows, sorted."""
-    return _places(DeltaTable(path).to_pyarrow_table())
+    return _partition_offsets(DeltaTable(path).to_pyarrow_table())
 
 
 def catalog(path):
     """Return a catalog in SQLite."""
     path.mkdir(exist_ok=True)
-    found = load_catalog("test", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}")
-    found.create_namespace_if_not_exists("shop")
-    return found
+    catalog = load_catalog("test", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}")
+    catalog.create_namespace_if_not_exists("shop")
+    return catalog
 
 
 def iceberg(path, log, options=None, step=no_step, name="a"):
@@ -133,8 +133,8 @@ def table_of(path):
 
 def iceberg_rows(path):
     """Return (partition, offset) of all rows, sorted."""
-    return _places(table_of(path).scan().to_arrow())
+    return _partition_offsets(table_of(path).scan().to_arrow())
 
 
-def _places(table):
+def _partition_offsets(table):
     return sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))

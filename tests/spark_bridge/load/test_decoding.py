@@ -24,8 +24,8 @@ class JsonLog(MemoryLog):
     """A log of orders. Every third value is no JSON."""
 
     def records(self, partition, start, end, topic_id):
-        found = super().records(partition, start, end, topic_id)
-        return [(offset, value if offset % 3 == 2 else b'{"order": %d}' % offset) for offset, value in found]
+        records = super().records(partition, start, end, topic_id)
+        return [(offset, value if offset % 3 == 2 else b'{"order": %d}' % offset) for offset, value in records]
 
 
 def decoding_driver(log, storage, decoding=DECODING):
@@ -34,8 +34,8 @@ def decoding_driver(log, storage, decoding=DECODING):
     return Driver(options, sink, JsonLog(log), in_order, Watcher(), "code")
 
 
-def rows_of(storage, where):
-    tables = [pq.read_table(io.BytesIO(data)) for name, data in storage.objects.items() if where(name)]
+def rows_of(storage, is_wanted):
+    tables = [pq.read_table(io.BytesIO(data)) for name, data in storage.objects.items() if is_wanted(name)]
     rows = [row for table in tables for row in table.to_pylist()]
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
@@ -92,8 +92,8 @@ def test_a_saved_load_says_how_its_values_are_decoded():
     storage = MemoryStorage()
     driver = decoding_driver(Topics(2), storage)
     driver.run()
-    there = loads.from_json(driver.sink.newest().load.to_json())
-    assert Decoding.from_dict(there.layout.decode) == DECODING
+    saved = loads.from_json(driver.sink.newest().load.to_json())
+    assert Decoding.from_dict(saved.layout.decode) == DECODING
 
 
 @pytest.mark.parametrize(

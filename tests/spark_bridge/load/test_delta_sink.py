@@ -67,8 +67,8 @@ def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(tmp_path):
     for kill_at in range(len(steps_of_a_run(tmp_path))):
         log, path, seen = Topics(3, 2), tmp_path / f"kill {kill_at}", []
 
-        def step(what):
-            seen.append(what)
+        def step(step_name):
+            seen.append(step_name)
             if len(seen) == kill_at + 1:
                 raise Killed
 
@@ -84,8 +84,8 @@ def test_a_second_driver_that_runs_at_any_step_of_the_first_adds_nothing_twice(t
     for meet_at in range(len(steps_of_a_run(tmp_path))):
         log, path, seen = Topics(3, 2), tmp_path / f"meet {meet_at}", []
 
-        def step(what):
-            seen.append(what)
+        def step(step_name):
+            seen.append(step_name)
             if len(seen) == meet_at + 1:
                 delta(path, log, name="b").run()
 
@@ -100,9 +100,9 @@ def test_files_that_another_driver_committed_and_compaction_replaced_are_not_add
     delta(path, log).run()
     log.append(0, 2)
 
-    def step(what):
-        if what == "table read":
-            reads.append(what)
+    def step(step_name):
+        if step_name == "table read":
+            reads.append(step_name)
             if len(reads) == 3:  # the table from which the commit starts
                 delta(path, log, name="b").run()
                 assert DeltaTable(path).optimize.compact()["numFilesRemoved"] == 2
@@ -201,9 +201,9 @@ def refused(path, log, match):
     """Append a message, and assert that its load is refused and writes nothing."""
     log.append(0, 1)
     before, exists = record_of(path), DeltaTable.is_deltatable(str(path))
-    with pytest.raises(OtherTarget, match=match) as found:
+    with pytest.raises(OtherTarget, match=match) as refusal:
         delta(path, log).run()
-    assert "Name a new place, or begin a new chain" in str(found.value) and "--start-over" in str(found.value)
+    assert "Name a new place, or begin a new chain" in str(refusal.value) and "--start-over" in str(refusal.value)
     assert record_of(path) == before and DeltaTable.is_deltatable(str(path)) == exists
 
 
@@ -319,8 +319,8 @@ def made(operation, number, time_ms=0, /, **parameters):
     ],
 )
 def test_a_restore_undoes_the_commits_after_its_version(commits, how):
-    found = restored([made("WRITE", 3, 30), *commits], 3)
-    assert found is None if how is None else how in found
+    restore = restored([made("WRITE", 3, 30), *commits], 3)
+    assert restore is None if how is None else how in restore
 
 
 def optimize_and_vacuum(path):
@@ -375,9 +375,9 @@ def test_a_record_of_an_older_version_gets_the_identity_of_its_table_at_the_next
     as_an_older_version_wrote_it(tmp_path)
     log.append(0, 3)
     delta(tmp_path, log).run()
-    found = delta(tmp_path, log).sink.newest()
-    assert found.load.target.id == DeltaTable(tmp_path).metadata().id
-    assert (found.load.target.commit.number, found.receipt.commit.at) == (0, {"version": 2})
+    newest = delta(tmp_path, log).sink.newest()
+    assert newest.load.target.id == DeltaTable(tmp_path).metadata().id
+    assert (newest.load.target.commit.number, newest.receipt.commit.at) == (0, {"version": 2})
 
 
 def test_a_plan_that_an_older_version_left_is_finished_and_makes_its_table(tmp_path):

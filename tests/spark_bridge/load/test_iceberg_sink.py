@@ -59,8 +59,8 @@ def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(tmp_path):
     for kill_at in range(len(steps_of_a_run(tmp_path))):
         log, path, seen = Topics(3, 2), tmp_path / f"kill {kill_at}", []
 
-        def step(what):
-            seen.append(what)
+        def step(step_name):
+            seen.append(step_name)
             if len(seen) == kill_at + 1:
                 raise Killed
 
@@ -76,8 +76,8 @@ def test_a_second_driver_that_runs_at_any_step_of_the_first_adds_nothing_twice(t
     for meet_at in range(len(steps_of_a_run(tmp_path))):
         log, path, seen = Topics(3, 2), tmp_path / f"meet {meet_at}", []
 
-        def step(what):
-            seen.append(what)
+        def step(step_name):
+            seen.append(step_name)
             if len(seen) == meet_at + 1:
                 iceberg(path, log, name="b").run()
 
@@ -89,8 +89,8 @@ def test_a_second_driver_that_runs_at_any_step_of_the_first_adds_nothing_twice(t
 def test_a_commit_that_loses_against_another_writer_is_made_anew(tmp_path):
     log, other = Topics(3), pa.Table.from_pylist([{"offset": 77, "partition": 9}], arrow_schema(DEFAULT))
 
-    def step(what):
-        made = what == "table read" and catalog(tmp_path).table_exists(TABLE)
+    def step(step_name):
+        made = step_name == "table read" and catalog(tmp_path).table_exists(TABLE)
         if made and table_of(tmp_path).current_snapshot() is None:
             table_of(tmp_path).append(other)
 
@@ -157,9 +157,9 @@ def refused(path, log, match):
     """Append a message, and assert that its load is refused and writes nothing."""
     log.append(0, 1)
     before, exists = record_of(path), catalog(path).table_exists(TABLE)
-    with pytest.raises(OtherTarget, match=match) as found:
+    with pytest.raises(OtherTarget, match=match) as refusal:
         iceberg(path, log).run()
-    assert "Name a new place, or begin a new chain" in str(found.value) and "--start-over" in str(found.value)
+    assert "Name a new place, or begin a new chain" in str(refusal.value) and "--start-over" in str(refusal.value)
     assert record_of(path) == before and catalog(path).table_exists(TABLE) == exists
 
 
@@ -247,8 +247,8 @@ def test_a_load_that_was_rolled_back_before_its_killed_run_is_finished_is_refuse
     log = loaded(tmp_path, 5)
     log.append(0, 2)
 
-    def kill(what):
-        if what == "committed":
+    def kill(step_name):
+        if step_name == "committed":
             raise Killed
 
     with pytest.raises(Killed):
@@ -265,7 +265,7 @@ def append_of_another(table):
 
 def expire_the_load(table):
     append_of_another(table)
-    table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in table.snapshots()[:-1]]).commit()
+    table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in table.snapshots()[:-1]]).commit()
 
 
 def roll_back_to_the_load(table):
@@ -305,9 +305,9 @@ def test_a_record_of_an_older_version_gets_the_identity_of_its_table_at_the_next
     as_an_older_version_wrote_it(tmp_path)
     log.append(0, 3)
     iceberg(tmp_path, log).run()
-    found = iceberg(tmp_path, log).sink.newest()
-    assert found.load.target.id == str(table_of(tmp_path).metadata.table_uuid)
-    assert (found.load.target.commit.number, found.receipt.commit.number) == (0, 1)
+    newest = iceberg(tmp_path, log).sink.newest()
+    assert newest.load.target.id == str(table_of(tmp_path).metadata.table_uuid)
+    assert (newest.load.target.commit.number, newest.receipt.commit.number) == (0, 1)
     make_again(tmp_path)
     refused(tmp_path, log, "is not the one of the earlier loads")
 
@@ -364,8 +364,8 @@ def test_a_new_chain_that_is_killed_at_any_step_is_finished_by_the_same_command(
         log = loaded(path, 3)
         make_again(path)
 
-        def step(what):
-            steps.append(what)
+        def step(step_name):
+            steps.append(step_name)
             if len(steps) == kill_at + 1:
                 raise Killed
 

@@ -58,9 +58,9 @@ def test_files_are_named_after_their_ranges(topics, storage):
 
 def test_after_a_load_only_plan_decision_and_receipt_are_left_of_it(topics, storage):
     load(topics, storage)
-    kept = [name for name in storage.objects if name.startswith("_")]
+    remaining = [name for name in storage.objects if name.startswith("_")]
     of_load = [f"_flakelog/t/{0:020d}.{kind}.json" for kind in ("plan", "decision", "receipt")]
-    assert kept == [*of_load, "_flakelog/t/newest.json"]
+    assert remaining == [*of_load, "_flakelog/t/newest.json"]
 
 
 def test_a_run_does_not_list_the_loads_before_it(topics, storage):
@@ -82,7 +82,7 @@ def test_an_old_or_wrong_note_of_the_newest_load_does_no_harm(topics, storage, n
     if note is not None:
         storage.objects["_flakelog/t/newest.json"] = note
     topics.append(1, 1)
-    assert [one.number for one in load(topics, storage).loads] == [3]
+    assert [new_load.number for new_load in load(topics, storage).loads] == [3]
     assert values(storage) == sorted(topics.values())
 
 
@@ -153,7 +153,7 @@ def test_an_accepted_loss_is_written_down_and_the_rest_is_loaded(topics, storage
     topics.append(0, 10)
     topics.expire(0, 9)
     (after,) = load(topics, storage, accept_loss=True).loads
-    assert [str(one) for one in after.lost] == ["t-0[5, 9)"]
+    assert [str(lost_range) for lost_range in after.lost] == ["t-0[5, 9)"]
     assert values(storage) == sorted(topics.values() - {f"1/0/{offset}" for offset in range(5, 9)})
 
 
@@ -301,10 +301,10 @@ def test_a_new_chain_that_is_killed_at_any_step_is_finished_by_the_same_command(
     steps = []
     load(topics, begun(steps.append), start_over=True)
     for kill_at in range(len(steps)):
-        left = iter(range(kill_at))
+        steps_left = iter(range(kill_at))
 
-        def step(what):
-            if next(left, None) is None:
+        def step(step_name):
+            if next(steps_left, None) is None:
                 raise Killed
 
         storage = begun(step)
@@ -325,8 +325,8 @@ def test_a_driver_whose_chain_was_given_up_publishes_nothing_into_the_new_one(to
     topics.append(0, 1)
     storage.objects["merged.parquet"] = b""
 
-    def meet(what):
-        if what == "fetch":
+    def meet(step_name):
+        if step_name == "fetch":
             storage.objects.pop("merged.parquet", None)
             slow.source.step = no_step
             load(topics, storage, start_over=True)
@@ -411,7 +411,7 @@ def test_a_killed_load_whose_ranges_expired_is_refused_until_the_loss_is_accepte
         load(topics, storage)
     assert values(storage) == []
     (receipt,) = load(topics, storage, accept_loss=True).receipts
-    assert [str(one) for one in receipt.lost] == ["t-0[0, 3)"]
+    assert [str(lost_range) for lost_range in receipt.lost] == ["t-0[0, 3)"]
     assert values(storage) == sorted(topics.values() - {f"1/0/{offset}" for offset in range(3)})
     assert verify(first.sink).lost == receipt.lost
 
@@ -432,7 +432,7 @@ def test_parts_that_a_killed_run_wrote_outlive_the_loss_of_their_offsets(topics,
     assert ([load.number for load in outcome.loads], outcome.rows) == ([0], 6)
     assert sorted(log.reads) == ["t-0[4, 5)", "t-1[0, 3)"]
     assert values(storage) == sorted(topics.values() - {"1/0/2", "1/0/3"})
-    assert [str(one) for one in verify(first.sink).lost] == ["t-0[2, 4)"]
+    assert [str(lost_range) for lost_range in verify(first.sink).lost] == ["t-0[2, 4)"]
 
 
 def test_a_part_whose_offsets_are_all_lost_has_no_file(topics, storage):
@@ -440,14 +440,14 @@ def test_a_part_whose_offsets_are_all_lost_has_no_file(topics, storage):
     first.sink.save(first.plan(None, first.options))
     topics.expire(0, 5)
     (receipt,) = load(topics, storage, accept_loss=True).receipts
-    assert ([str(one) for one in receipt.lost], len(receipt.files)) == (["t-0[0, 5)"], 1)
+    assert ([str(lost_range) for lost_range in receipt.lost], len(receipt.files)) == (["t-0[0, 5)"], 1)
     assert load(topics, storage).loads == []
     assert verify(first.sink).problems == ()
 
 
 def test_messages_that_expire_while_they_are_read_are_named(topics, storage):
-    def expire(what):
-        if what == "fetch":
+    def expire(step_name):
+        if step_name == "fetch":
             topics.expire(1, 2)
 
     with pytest.raises(LostData, match=r"no longer has t-1\[0, 2\) \(2 offsets\), which no load took"):

@@ -30,11 +30,11 @@ class NotedLog(MemoryLog):
     """A log of orders in JSON, each with a note."""
 
     def records(self, partition, start, end, topic_id):
-        found = super().records(partition, start, end, topic_id)
-        return [(offset, b'{"order": %d, "note": "n%d"}' % (offset, offset)) for offset, _ in found]
+        records = super().records(partition, start, end, topic_id)
+        return [(offset, b'{"order": %d, "note": "n%d"}' % (offset, offset)) for offset, _ in records]
 
 
-class ParquetPlace:
+class ParquetTarget:
     format = "parquet"
 
     def __init__(self, path):
@@ -48,7 +48,7 @@ class ParquetPlace:
         return duckdb.sql(f"SELECT * FROM read_parquet({files!r}, union_by_name=true)").to_arrow_table().to_pylist()
 
 
-class DeltaPlace(ParquetPlace):
+class DeltaTarget(ParquetTarget):
     format = "delta"
 
     def sink(self, schema):
@@ -62,13 +62,13 @@ class DeltaPlace(ParquetPlace):
         DeltaTable(self.path / "t").alter.add_columns(pa_field(name))
 
 
-class IcebergPlace(ParquetPlace):
+class IcebergTarget(ParquetTarget):
     format = "iceberg"
 
     def catalog(self):
-        found = load_catalog("test", type="sql", uri=f"sqlite:///{self.path}/c.db", warehouse=f"file://{self.path}")
-        found.create_namespace_if_not_exists("shop")
-        return found
+        catalog = load_catalog("test", type="sql", uri=f"sqlite:///{self.path}/c.db", warehouse=f"file://{self.path}")
+        catalog.create_namespace_if_not_exists("shop")
+        return catalog
 
     def sink(self, schema):
         return IcebergSink(self.catalog(), TABLE, TOPIC, Attempts(), schema)
@@ -88,55 +88,56 @@ def pa_field(name):
     return Field(name, PrimitiveType("long"))
 
 
-@pytest.fixture(params=[ParquetPlace, DeltaPlace, IcebergPlace], ids=["parquet", "delta", "iceberg"])
-def place(request, tmp_path):
+@pytest.fixture(params=[ParquetTarget, DeltaTarget, IcebergTarget], ids=["parquet", "delta", "iceberg"])
+def target(request, tmp_path):
     return request.param(tmp_path)
 
 
-@pytest.fixture(params=[DeltaPlace, IcebergPlace], ids=["delta", "iceberg"])
+@pytest.fixture(params=[DeltaTarget, IcebergTarget], ids=["delta", "iceberg"])
 def table(request, tmp_path):
     return request.param(tmp_path)
 
 
-def driver(place, log, *more, fields=FIELDS, **options):
+def driver(target, log, *more, fields=FIELDS, **options):
     schema = json.dumps({"type": "record", "name": "Order", "fields": [*fields, *more]})
     decoding = Decoding("json", schema, columns=("partition", "offset"))
-    asked = LoadOptions(TOPIC, columns=READ_COLUMNS, layout=Layout(place.format, decode=decoding.to_dict()), **options)
-    return Driver(asked, place.sink(decoding.row_schema()), NotedLog(log), in_order, Watcher(), "code")
+    layout = Layout(target.format, decode=decoding.to_dict())
+    load_options = LoadOptions(TOPIC, columns=READ_COLUMNS, layout=layout, **options)
+    return Driver(load_options, target.sink(decoding.row_schema()), NotedLog(log), in_order, Watcher(), "code")
 
 
-def notes(place):
-    return {row["offset"]: row.get("note") for row in place.rows()}
+def notes(target):
+    return {row["offset"]: row.get("note") for row in target.rows()}
 
 
-def test_rows_before_a_new_field_read_as_null(place):
+def test_rows_before_a_new_field_read_as_null(target):
     log = Topics(2)
-    driver(place, log).run()
+    driver(target, log).run()
     log.append(0, 1)
-    driver(place, log, NOTE).run()
+    driver(target, log, NOTE).run()
     log.append(0, 1)
-    last = driver(place, log, NOTE)
+    last = driver(target, log, NOTE)
     last.run()
-    assert notes(place) == {0: None, 1: None, 2: "n2", 3: "n3"}
+    assert notes(target) == {0: None, 1: None, 2: "n2", 3: "n3"}
     assert verify(last.sink).problems == ()
 
 
-def test_a_load_of_the_older_schema_is_refused_after_a_new_field(place):
+def test_a_load_of_the_older_schema_is_refused_after_a_new_field(target):
     log = Topics(2)
-    driver(place, log).run()
+    driver(target, log).run()
     log.append(0, 1)
-    driver(place, log, NOTE).run()
+    driver(target, log, NOTE).run()
     log.append(0, 1)
     with pytest.raises(OtherLayout, match="^field note is missing, and the earlier loads have it. Give what fits, or"):
-        driver(place, log).run()
+        driver(target, log).run()
 
 
 @pytest.mark.parametrize("step", ["written", "publish"])
-def test_a_killed_load_ends_with_the_schema_of_its_plan_and_the_next_one_has_the_new_field(place, step):
+def test_a_killed_load_ends_with_the_schema_of_its_plan_and_the_next_one_has_the_new_field(target, step):
     log = Topics(2)
-    driver(place, log).run()
+    driver(target, log).run()
     log.append(0, 2)
-    killed = driver(place, log)
+    killed = driver(target, log)
 
     def kill(*_):
         raise Killed
@@ -145,9 +146,9 @@ def test_a_killed_load_ends_with_the_schema_of_its_plan_and_the_next_one_has_the
     with pytest.raises(Killed):
         killed.run()
     log.append(0, 1)
-    outcome = driver(place, log, NOTE).run()
+    outcome = driver(target, log, NOTE).run()
     assert [receipt.rows for receipt in outcome.receipts] == [2, 1]
-    assert notes(place) == {0: None, 1: None, 2: None, 3: None, 4: "n4"}
+    assert notes(target) == {0: None, 1: None, 2: None, 3: None, 4: "n4"}
 
 
 def test_a_load_with_a_new_field_is_killed_before_its_commit_and_finished(table):
@@ -189,7 +190,7 @@ def test_a_new_field_that_the_table_has_with_another_type_is_refused_before_the_
     assert sorted(notes(table)) == [0, 1, 2]
 
 
-def test_several_new_fields_of_all_kinds_come_in_at_once(place):
+def test_several_new_fields_of_all_kinds_come_in_at_once(target):
     address = {"type": "record", "name": "Address", "fields": [{"name": "zip", "type": "string"}]}
     more = [
         NOTE,
@@ -198,33 +199,33 @@ def test_several_new_fields_of_all_kinds_come_in_at_once(place):
         {"name": "tags", "type": ["null", {"type": "array", "items": "string"}]},
     ]
     log = Topics(2)
-    driver(place, log).run()
+    driver(target, log).run()
     log.append(0, 1)
-    driver(place, log, *more).run()
-    (row,) = (row for row in place.rows() if row["offset"] == 2)
+    driver(target, log, *more).run()
+    (row,) = (row for row in target.rows() if row["offset"] == 2)
     assert [row[name] for name in ("note", "at", "address", "tags")] == ["n2", None, None, None]
 
 
 def test_the_table_of_others_gets_no_new_columns_from_a_first_load(tmp_path):
     write_deltalake(tmp_path / "t", pa.table({"partition": pa.array([9], pa.int32()), "offset": [9], "order": [9]}))
     with pytest.raises(LoadError, match="has no such column, the rows have note string: choose columns that fit"):
-        driver(DeltaPlace(tmp_path), Topics(2), NOTE).run()
+        driver(DeltaTarget(tmp_path), Topics(2), NOTE).run()
 
 
 def test_a_dropped_column_does_not_come_back(tmp_path):
-    place, log = IcebergPlace(tmp_path), Topics(2)
-    driver(place, log, NOTE).run()
-    with place.catalog().load_table(TABLE).update_schema() as change:
+    target, log = IcebergTarget(tmp_path), Topics(2)
+    driver(target, log, NOTE).run()
+    with target.catalog().load_table(TABLE).update_schema() as change:
         change.delete_column("note")
         change.add_column("other", StringType())
     log.append(0, 1)
     with pytest.raises(LoadError, match="note"):
-        driver(place, log, NOTE).run()
+        driver(target, log, NOTE).run()
 
 
 def test_fields_that_differ_in_case_only_are_refused_by_a_delta_table(tmp_path):
     with pytest.raises(LoadError, match="^a Delta table has no columns like these: .*'ORDER'"):
-        driver(DeltaPlace(tmp_path), Topics(2), {"name": "ORDER", "type": "long"})
+        driver(DeltaTarget(tmp_path), Topics(2), {"name": "ORDER", "type": "long"})
 
 
 @pytest.mark.parametrize(
@@ -237,17 +238,17 @@ def test_fields_that_differ_in_case_only_are_refused_by_a_delta_table(tmp_path):
 def test_directories_that_do_not_fit_the_rows_are_refused_before_a_load_is_planned(tmp_path, by, message):
     schema = json.dumps({"type": "record", "name": "Order", "fields": [*FIELDS, {"name": "Hour", "type": "string"}]})
     decode = Decoding("json", schema, columns=("timestamp", "offset")).to_dict()
-    asked = LoadOptions(TOPIC, columns=READ_COLUMNS, layout=Layout("parquet", by, decode))
-    sink = ParquetPlace(tmp_path).sink(None)
+    options = LoadOptions(TOPIC, columns=READ_COLUMNS, layout=Layout("parquet", by, decode))
+    sink = ParquetTarget(tmp_path).sink(None)
     with pytest.raises(LoadError, match=message):
-        Driver(asked, sink, NotedLog(Topics(2)), in_order, Watcher(), "code").run()
+        Driver(options, sink, NotedLog(Topics(2)), in_order, Watcher(), "code").run()
     assert sink.newest() is None
 
 
 def test_an_iceberg_table_of_other_columns_is_refused_in_one_line_before_a_load_is_planned(tmp_path):
-    place = IcebergPlace(tmp_path)
-    place.catalog().create_table(TABLE, pa.schema([("order", pa.string())]))
-    first = driver(place, Topics(2))
+    target = IcebergTarget(tmp_path)
+    target.catalog().create_table(TABLE, pa.schema([("order", pa.string())]))
+    first = driver(target, Topics(2))
     message = "the Iceberg table shop.orders has order string, the rows have order long required: choose columns that"
     with pytest.raises(LoadError, match=message) as refused:
         first.run()

@@ -25,8 +25,8 @@ WRONG = Decoding("json", DECODING.schema.replace("long", "string"), columns=("pa
 def driver(log, storage, max_rejected, decoding=DECODING, name="a", **options):
     """Return a driver of a log whose every third value, that of offset 2, 5, ..., does not decode."""
     layout = Layout(decode=decoding.to_dict())
-    asked = LoadOptions(TOPIC, columns=READ_COLUMNS, layout=layout, max_rejected=max_rejected, **options)
-    return Driver(asked, ParquetSink(storage, TOPIC, Attempts(name)), JsonLog(log), in_order, Watcher(), "code")
+    load_options = LoadOptions(TOPIC, columns=READ_COLUMNS, layout=layout, max_rejected=max_rejected, **options)
+    return Driver(load_options, ParquetSink(storage, TOPIC, Attempts(name)), JsonLog(log), in_order, Watcher(), "code")
 
 
 def withdraw(*arguments, **options):
@@ -71,8 +71,8 @@ def test_the_next_load_takes_the_messages_of_those_that_were_withdrawn():
     assert [load.number for load in outcome.loads] == [4] and outcome.loads[0].follows == 0
     assert loaded(storage) == [(0, 0), (0, 1), (0, 3), (0, 4), (0, 6), (0, 7)]
     assert outcome.rejected == "t-0 offset 5: the value is no JSON object"
-    found = verify(last.sink)
-    assert (found.loads, found.rows, found.problems) == (2, 6, ())
+    verification = verify(last.sink)
+    assert (verification.loads, verification.rows, verification.problems) == (2, 6, ())
 
 
 def test_a_first_load_that_was_withdrawn_binds_the_next_one_to_nothing():
@@ -167,7 +167,7 @@ def test_a_run_that_is_killed_at_any_step_while_it_gives_a_load_up_loses_nothing
         driver(log, storage, 2).run()
         log.append(0, 3)
 
-        def step(what):
+        def step(step_name):
             nonlocal taken
             taken += 1
             if taken > steps:

@@ -31,7 +31,7 @@ def decode(fields=FIELDS, format="json", **more):
 
 
 def without(name):
-    return {each: kind for each, kind in FIELDS.items() if each != name}
+    return {field: kind for field, kind in FIELDS.items() if field != name}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ ORDER = schema(("order", "long"), ("who", ["null", "string"]))
 
 def decoded(decoder, *values):
     result = decoder.decode(values)
-    return result.rows.to_pylist(), list(result.indexes), [(each.value_index, each.reason) for each in result.rejected]
+    rejected = [(rejection.value_index, rejection.reason) for rejection in result.rejected]
+    return result.rows.to_pylist(), list(result.indexes), rejected
 
 
 def test_json_fields_become_typed_columns():
@@ -110,8 +111,8 @@ def test_a_value_decodes_the_same_alone_and_in_company(values):
     decoder = JsonDecoder(ORDER)
     rows, indexes, rejected = decoded(decoder, *values)
     alone = [decoded(decoder, value) for value in values]
-    assert rows == [row for one, _, _ in alone for row in one]
-    assert indexes == [index for index, (one, _, _) in enumerate(alone) if one]
+    assert rows == [row for own_rows, _, _ in alone for row in own_rows]
+    assert indexes == [index for index, (own_rows, _, _) in enumerate(alone) if own_rows]
     assert rejected == [(index, reason) for index, (_, _, why) in enumerate(alone) for _, reason in why]
 
 
@@ -196,8 +197,8 @@ def test_a_schema_that_is_no_record_is_refused(text):
 
 
 def message(offset, value):
-    place = {"topic": "t", "partition": 0, "offset": offset, "timestamp": AT, "timestampType": 0, "id": 90}
-    return {"key": b"k", "value": value} | place
+    columns = {"topic": "t", "partition": 0, "offset": offset, "timestamp": AT, "timestampType": 0, "id": 90}
+    return {"key": b"k", "value": value} | columns
 
 
 def test_rows_keep_the_columns_of_their_message_and_rejected_messages_their_place():
@@ -213,7 +214,7 @@ def test_rows_keep_the_columns_of_their_message_and_rejected_messages_their_plac
         {"order": 2, "who": None, "offset": 7, "id": 90},
     ]
     assert apart.schema == REJECTED
-    assert [(each["offset"], each["value"], each["reason"]) for each in apart.to_pylist()] == [
+    assert [(row["offset"], row["value"], row["reason"]) for row in apart.to_pylist()] == [
         (6, b"no", "the value is no JSON object")
     ]
 
@@ -268,7 +269,7 @@ def test_a_record_that_is_there_must_have_the_values_of_its_fields():
     decoder = JsonDecoder(json.dumps(NESTED))
     inner = {name: value for name, value in PRESENT.items() if name != "zip"}
     decoded = decoder.decode([json.dumps({"inner": inner, "all": []}).encode()])
-    assert [each.reason for each in decoded.rejected] == ["field inner.zip has no value, which it must have"]
+    assert [rejection.reason for rejection in decoded.rejected] == ["field inner.zip has no value, which it must have"]
 
 
 def test_a_uuid_in_avro_is_text():

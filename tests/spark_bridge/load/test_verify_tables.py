@@ -116,7 +116,7 @@ class Iceberg:
     def clean_up(self, path):
         self.append(path)
         table = self.table(path)
-        old = {each.snapshot_id for each in table.snapshots()} - {table.current_snapshot().snapshot_id}
+        old = {snapshot.snapshot_id for snapshot in table.snapshots()} - {table.current_snapshot().snapshot_id}
         table.maintenance.expire_snapshots().by_ids(list(old)).commit()
 
     def put_back(self, path, loads):
@@ -198,7 +198,7 @@ def test_a_load_that_was_put_back_is_named_with_the_commit_that_removed_it(tmp_p
     kind.put_back(tmp_path, 1)
     verification = verified(kind, tmp_path)
     assert (verification.rows, verification.target_rows) == (8, 5)
-    (problem,) = [one for one in verification.problems if "lacks the messages of load 1" in one]
+    (problem,) = [problem for problem in verification.problems if "lacks the messages of load 1" in problem]
     if isinstance(kind, Delta):
         assert "version 3 (RESTORE) took away their files" in problem
     else:
@@ -211,8 +211,8 @@ def test_a_load_that_was_put_back_after_a_compaction_is_named(tmp_path, kind):
     loaded(kind, tmp_path, 5, 3)
     kind.compact(tmp_path)
     kind.put_back(tmp_path, 1)
-    assert any("lacks the messages of load 1" in one for one in verified(kind, tmp_path).problems)
-    assert not any("load 0" in one for one in verified(kind, tmp_path).problems)
+    assert any("lacks the messages of load 1" in problem for problem in verified(kind, tmp_path).problems)
+    assert not any("load 0" in problem for problem in verified(kind, tmp_path).problems)
 
 
 @pytest.mark.parametrize("use", ["make_again", "put_back"])
@@ -221,13 +221,13 @@ def test_a_hole_that_an_older_version_left_is_named(tmp_path, kind, use):
     log = loaded(kind, tmp_path, 2, 500)
     kind.make_again(tmp_path) if use == "make_again" else kind.put_back(tmp_path, 1)
     run = kind.driver(tmp_path, log)
-    run.sink.check = run.sink._check = lambda *asked: None
+    run.sink.check = run.sink._check = lambda *arguments: None
     log.append(0, 50)
     run.run()
     as_an_older_version_wrote_it(tmp_path)
-    there = 50 if use == "make_again" else 52
+    rows_left = 50 if use == "make_again" else 52
     verification = verified(kind, tmp_path)
-    assert (verification.rows, verification.target_rows) == (552, there)
+    assert (verification.rows, verification.target_rows) == (552, rows_left)
     (problem,) = verification.problems
     assert f"lacks the messages of load{'s 0 to 1' if use == 'make_again' else ' 1'}: " in problem
 

@@ -19,7 +19,7 @@ ID = 1_000_000
 HOUR_MS = 3_600_000
 
 
-def no_step(what):
+def no_step(step_name):
     pass
 
 
@@ -89,8 +89,8 @@ class MemoryLog:
 
     def _first(self, wanted):
         starts, ends = self.topics.starts, self.topics.ends
-        found = (max(wanted, start) if wanted < end else None for start, end in zip(starts, ends, strict=True))
-        return dict(enumerate(found))
+        firsts = (max(wanted, start) if wanted < end else None for start, end in zip(starts, ends, strict=True))
+        return dict(enumerate(firsts))
 
     def bytes_per_offset(self, ranges):
         return dict.fromkeys(range(len(self.topics.ends)), 10.0)
@@ -136,7 +136,7 @@ class MemoryRows:
                 "timestamp": [offset * HOUR_MS // 3 * 1000 for offset, _ in rows],
                 "id": [ID + offset for offset, _ in rows],
             }
-            arrays = [pa.array(columns.get(each.name, [None] * len(rows)), each.type) for each in schema]
+            arrays = [pa.array(columns.get(field.name, [None] * len(rows)), field.type) for field in schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -247,12 +247,12 @@ def plain_reader(objects):
     return rows
 
 
-_known = {}
+_decoded = {}
 
 
 def values_of(data):
     import pyarrow.parquet as pq
 
-    if data not in _known:
-        _known[data] = [value.decode() for value in pq.read_table(io.BytesIO(data))["value"].to_pylist()]
-    return _known[data]
+    if data not in _decoded:
+        _decoded[data] = [value.decode() for value in pq.read_table(io.BytesIO(data))["value"].to_pylist()]
+    return _decoded[data]
