@@ -18,10 +18,10 @@ def on_asyncio():
     reactor = AsyncioSelectorReactor(loop)
     background = TwistedBackground(reactor)
 
-    def drive(coroutine, then=lambda cancel: None):
+    def drive(coroutine, on_start=lambda cancel: None):
         async def main():
             ended = loop.create_future()
-            then(background.run_coroutine("bolt", coroutine, ended.set_result))
+            on_start(background.run_coroutine("bolt", coroutine, ended.set_result))
             return await ended
 
         return loop.run_until_complete(main())
@@ -33,23 +33,23 @@ def on_asyncio():
 
 
 def test_a_coroutine_awaits_asyncio_and_deferreds_under_asyncioreactor(on_asyncio):
-    got = []
+    results = []
 
     async def work():
         later = Deferred()
         asyncio.get_running_loop().call_soon(later.callback, "later")
-        got.append(await later)
+        results.append(await later)
         await asyncio.sleep(0.001)
-        got.append(await succeed("at once"))
+        results.append(await succeed("at once"))
         try:
             await fail(KeyError("x"))
         except KeyError as error:
-            got.append(error.args[0])
+            results.append(error.args[0])
         async with asyncio.timeout(60):
-            got.append(await asyncio.gather(asyncio.sleep(0, "a"), asyncio.sleep(0, "b")))
+            results.append(await asyncio.gather(asyncio.sleep(0, "a"), asyncio.sleep(0, "b")))
 
     assert on_asyncio(work()) is None
-    assert got == ["later", "at once", "x", ["a", "b"]]
+    assert results == ["later", "at once", "x", ["a", "b"]]
 
 
 def test_what_a_coroutine_raises_under_asyncioreactor_is_its_end(on_asyncio):
@@ -66,10 +66,10 @@ def test_a_coroutine_that_awaits_a_deferred_under_asyncioreactor_can_be_cancelle
     async def work():
         await Deferred(lambda deferred: cancelled.append(deferred))
 
-    def then(cancel):
+    def cancel_soon(cancel):
         asyncio.get_running_loop().call_later(0.001, cancel)
 
-    assert isinstance(on_asyncio(work(), then), asyncio.CancelledError) and len(cancelled) == 1
+    assert isinstance(on_asyncio(work(), cancel_soon), asyncio.CancelledError) and len(cancelled) == 1
 
 
 class OneThread:

@@ -26,11 +26,11 @@ class Answers(Bolt):
 
     def __init__(self, max_concurrent=None):
         self.max_concurrent = max_concurrent
-        self.asked = {}
+        self.requests = {}
         self.cancelled = []
 
     async def execute(self, tup):
-        answer = self.asked[tup["n"]] = Deferred()
+        answer = self.requests[tup["n"]] = Deferred()
         try:
             self.emit((await answer,))
         except (CancelledError, asyncio.CancelledError):
@@ -44,16 +44,16 @@ def answers_driver(count=3, max_concurrent=None, **config):
         topology.bolt("collect", Collect()).shuffle("answers")
 
     driver = driver_of(connect, Numbers(count), **config).run()
-    return driver, driver.tasks("answers")[0].asked
+    return driver, driver.tasks("answers")[0].requests
 
 
 # --- coroutines
 
 
 def test_a_tuple_is_acked_when_its_coroutine_returns():
-    driver, asked = answers_driver()
+    driver, requests = answers_driver()
     assert spout_of(driver).acked == [] and driver.executor.in_flight == 6
-    asked[1].callback("one")
+    requests[1].callback("one")
     driver.run()
     assert seen(driver) == [["one"]] and spout_of(driver).acked == [1]
 
@@ -66,15 +66,15 @@ def test_what_a_coroutine_emits_is_anchored_to_its_own_tuple_in_whatever_order_t
     driver = driver_of(connect, Numbers(3)).run()
     (answers,) = driver.tasks("answers")
     for n, answer in ((2, "two"), (0, "zero"), (1, "one")):
-        answers.asked[n].callback(answer)
+        answers.requests[n].callback(answer)
     driver.run()
     assert spout_of(driver).acked == [2, 1] and [id for id, _ in spout_of(driver).failed] == [0]
 
 
 @pytest.mark.parametrize("error, unavailable", [(KeyError("x"), False), (Unavailable("down"), True)])
 def test_a_tuple_fails_when_its_coroutine_raises(error, unavailable):
-    driver, asked = answers_driver(1)
-    asked[0].errback(error)
+    driver, requests = answers_driver(1)
+    requests[0].errback(error)
     driver.run()
     ((id, failure),) = spout_of(driver).failed
     assert (id, failure) == (0, f"{type(error).__name__}: {error}, in answers")
@@ -83,19 +83,19 @@ def test_a_tuple_fails_when_its_coroutine_raises(error, unavailable):
 
 
 def test_a_task_works_on_max_concurrent_tuples_at_once():
-    driver, asked = answers_driver(10, max_concurrent=3)
-    assert list(asked) == [0, 1, 2]
-    asked[1].callback("one")
+    driver, requests = answers_driver(10, max_concurrent=3)
+    assert list(requests) == [0, 1, 2]
+    requests[1].callback("one")
     driver.run()
-    assert list(asked) == [0, 1, 2, 3]
+    assert list(requests) == [0, 1, 2, 3]
     assert list(answers_driver(10, bolt_max_concurrent=4)[1]) == [0, 1, 2, 3]
 
 
 def test_a_coroutine_is_cancelled_after_the_message_timeout_and_frees_its_place():
-    driver, asked = answers_driver(3, max_concurrent=2, topology_message_timeout_secs=5)
-    assert list(asked) == [0, 1]
+    driver, requests = answers_driver(3, max_concurrent=2, topology_message_timeout_secs=5)
+    assert list(requests) == [0, 1]
     driver.advance(5_000)
-    assert list(asked) == [0, 1, 2]
+    assert list(requests) == [0, 1, 2]
     assert [id for id, _ in spout_of(driver).failed] == [0, 1, 2]
     assert driver.reports[0] == (
         "answers[0]", "TimeoutError: its coroutine took longer than 5000 ms and is cancelled"
@@ -103,7 +103,7 @@ def test_a_coroutine_is_cancelled_after_the_message_timeout_and_frees_its_place(
 
 
 def test_a_stop_cancels_the_coroutines_that_still_run_and_reports_nothing():
-    driver, asked = answers_driver(1)
+    driver, requests = answers_driver(1)
     driver.stop()
     assert driver.tasks("answers")[0].cancelled == [0] and driver.reports == []
 
@@ -126,11 +126,11 @@ def test_a_batch_may_be_processed_by_a_coroutine():
         max_concurrent = 1
 
         def __init__(self):
-            self.asked = []
+            self.requests = []
 
         async def process_batch(self, batch):
-            self.asked.append(Deferred())
-            await self.asked[-1]
+            self.requests.append(Deferred())
+            await self.requests[-1]
             self.emit((sum(tup["n"] for tup in batch),))
 
     def connect(topology):
@@ -140,8 +140,8 @@ def test_a_batch_may_be_processed_by_a_coroutine():
     driver = driver_of(connect, Numbers(6)).advance(1_000)
     (batches,) = driver.tasks("batches")
     for n in range(3):
-        assert len(batches.asked) == n + 1
-        batches.asked[n].callback(None)
+        assert len(batches.requests) == n + 1
+        batches.requests[n].callback(None)
         driver.advance(1_000)
     assert seen(driver) == [[1, 5, 9]]
     assert spout_of(driver).acked == [0, 1, 4, 5] and [id for id, _ in spout_of(driver).failed] == [2, 3]
@@ -268,7 +268,7 @@ async def asynchronous_generator(self, *args):
 
 
 @pytest.mark.parametrize(
-    "kind, members, said",
+    "kind, members, reason",
     [
         (Bolt, {"execute": generator}, "'x': execute is a generator function, which the engine would never run: call"),
         (Bolt, {"execute": asynchronous_generator}, "'x': execute is a generator function"),
@@ -283,25 +283,25 @@ async def asynchronous_generator(self, *args):
         (Spout, {"open": generator}, "'x': open is a generator function"),
     ],
 )
-def test_a_method_that_would_never_run_is_refused_by_name(kind, members, said):
+def test_a_method_that_would_never_run_is_refused_by_name(kind, members, reason):
     topology = Topology("t")
     add = topology.spout if kind is Spout else topology.bolt
     with pytest.raises(TopologyError) as refused:
         add("x", type("X", (kind,), members)())
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(reason)
 
 
 @pytest.mark.parametrize(
-    "execute, said",
+    "execute, reason",
     [
         (inlineCallbacks(generator), "execute returned a Deferred, which the engine does not wait for: make it"),
         (lambda self, tup: iter([tup]), "execute returned a list_iterator, which the engine would never run: call"),
     ],
 )
-def test_returned_work_that_nobody_would_do_fails_the_tuple(execute, said):
+def test_returned_work_that_nobody_would_do_fails_the_tuple(execute, reason):
     execute.__name__ = "execute"
     result = run_bolt(type("X", (Bolt,), {"execute": execute})(), [(1,)], fields=("n",))
-    assert result.failed == [(1,)] and said in result.errors[0]
+    assert result.failed == [(1,)] and reason in result.errors[0]
 
 
 def test_more_threads_than_allowed_are_refused():

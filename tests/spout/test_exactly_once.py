@@ -124,8 +124,8 @@ def test_while_the_output_topic_is_missing_transactions_wait_and_say_so():
     world = world_of(b"a")
     del world.topics["out"]
     driver = TopologyDriver(copying(), world).advance(3_000)
-    said = "a transaction was aborted: topic out: UNKNOWN_TOPIC_OR_PARTITION; it is made again"
-    assert ("in[0]", said) in driver.reports and world.progress("in")[0].offset == 0
+    report = "a transaction was aborted: topic out: UNKNOWN_TOPIC_OR_PARTITION; it is made again"
+    assert ("in[0]", report) in driver.reports and world.progress("in")[0].offset == 0
     world.topic("out")
     driver.advance(6_000)
     assert written(world) == [b"a-1", b"a-2"]
@@ -156,8 +156,8 @@ def test_a_tuple_without_a_message_is_refused_by_name():
     topology.bolt("ticks", Ticks()).shuffle("in")
     topology.bolt("out", LogSink("out", exactly_once=True)).shuffle("ticks")
     driver = TopologyDriver(topology, world).advance(150)
-    said = "comes from no message: exactly_once needs tuples that are anchored to their messages"
-    assert any(said in text for _, text in driver.reports) and not written(world)
+    reason = "comes from no message: exactly_once needs tuples that are anchored to their messages"
+    assert any(reason in text for _, text in driver.reports) and not written(world)
 
 
 # --- refused at the start
@@ -168,8 +168,8 @@ def test_a_spout_that_stores_its_progress_elsewhere_is_refused_by_name():
     topology.spout("in", LogSpout("in", store="progress"))
     topology.bolt("twice", Twice({})).shuffle("in")
     topology.bolt("out", LogSink("out", exactly_once=True)).shuffle("twice")
-    said = "bolt 'out' is a sink with exactly_once, fed by spout 'in': its progress lies in progress"
-    with pytest.raises(TopologyError, match=f'{said}; give it store="kafka"'):
+    reason = "bolt 'out' is a sink with exactly_once, fed by spout 'in': its progress lies in progress"
+    with pytest.raises(TopologyError, match=f'{reason}; give it store="kafka"'):
         TopologyDriver(topology, world_of(b"a"))
 
 

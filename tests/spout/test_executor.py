@@ -115,7 +115,7 @@ def test_direct_gives_the_task_the_emitter_names():
 
 
 @pytest.mark.parametrize(
-    "emit, said",
+    "emit, reason",
     [
         (lambda bolt: bolt.emit((1, 2)), r"has the fields \(n\), got 2 values"),
         (lambda bolt: bolt.emit((1,), stream="x"), "emits to stream 'x' and declares: default, direct"),
@@ -124,7 +124,7 @@ def test_direct_gives_the_task_the_emitter_names():
         (lambda bolt: bolt.emit((1,), task=2), "is not declared direct: emit without a task"),
     ],
 )
-def test_a_wrong_emit_says_what_would_be_right_and_fails_the_tuple(emit, said):
+def test_a_wrong_emit_says_what_would_be_right_and_fails_the_tuple(emit, reason):
     class Wrong(Bolt):
         output_fields = ("n",)
 
@@ -141,7 +141,7 @@ def test_a_wrong_emit_says_what_would_be_right_and_fails_the_tuple(emit, said):
     driver = driver_of(connect, Numbers(1)).run()
     ((id, failure),) = spout_of(driver).failed
     assert id == 0
-    with pytest.raises(AssertionError, match=said):
+    with pytest.raises(AssertionError, match=reason):
         raise AssertionError(failure)
 
 
@@ -211,10 +211,10 @@ class Keep(Bolt):
     output_fields = ("sum",)
 
     def __init__(self):
-        self.kept = []
+        self.tuples = []
 
     def execute(self, tup):
-        self.kept.append(tup)
+        self.tuples.append(tup)
 
 
 def keep_all(topology):
@@ -225,10 +225,10 @@ def test_a_tuple_anchored_to_several_fails_all_of_them():
     class Sum(Keep):
         def execute(self, tup):
             super().execute(tup)
-            if len(self.kept) == 3:
-                self.emit((sum(t["n"] for t in self.kept),), anchors=self.kept)
-                for kept in self.kept:
-                    self.ack(kept)
+            if len(self.tuples) == 3:
+                self.emit((sum(t["n"] for t in self.tuples),), anchors=self.tuples)
+                for anchor in self.tuples:
+                    self.ack(anchor)
 
     def connect(topology):
         topology.bolt("sum", Sum()).shuffle("numbers")
@@ -256,7 +256,7 @@ def test_a_second_ack_changes_nothing_and_a_late_anchor_is_refused():
     driver = driver_of(connect, Numbers(1)).run()
     assert spout_of(driver).acked == [] and driver.reports == []
     (keep,) = driver.tasks("collect")
-    keep.ack(keep.kept[0])
+    keep.ack(keep.tuples[0])
     assert spout_of(driver.run()).acked == [0]
 
 
@@ -265,7 +265,7 @@ def test_what_takes_longer_than_the_message_timeout_has_failed():
     assert spout_of(driver.advance(4_999)).failed == []
     assert spout_of(driver.advance(1)).failed == [(0, "timeout")]
     (keep,) = driver.tasks("keep")
-    keep.ack(keep.kept[0])
+    keep.ack(keep.tuples[0])
     assert spout_of(driver.run()).acked == []
     assert driver.executor.counts()["numbers"][0].timed_out == 1
 
@@ -276,11 +276,11 @@ def test_what_takes_longer_than_the_message_timeout_has_failed():
 def test_no_more_than_max_spout_pending_tuples_are_in_flight():
     driver = driver_of(keep_all, Numbers(1_000), topology_max_spout_pending=7)
     (keep,) = driver.run().tasks("keep")
-    assert len(keep.kept) == 7
-    for tup in keep.kept[:3]:
+    assert len(keep.tuples) == 7
+    for tup in keep.tuples[:3]:
         keep.ack(tup)
     driver.run()
-    assert len(keep.kept) == 10
+    assert len(keep.tuples) == 10
 
 
 def test_full_inboxes_hold_up_bolts_and_spouts_and_nothing_is_lost():
@@ -310,12 +310,12 @@ def test_deactivated_spouts_emit_nothing_and_still_hear_of_acks():
     driver = driver_of(keep_all, Numbers(20), topology_max_spout_pending=5).run()
     driver.executor.deactivate(0)
     (keep,) = driver.tasks("keep")
-    for tup in keep.kept:
+    for tup in keep.tuples:
         keep.ack(tup)
     driver.run()
-    assert (len(spout_of(driver).acked), len(keep.kept)) == (5, 5)
+    assert (len(spout_of(driver).acked), len(keep.tuples)) == (5, 5)
     driver.executor.activate(0)
-    assert len(driver.run().tasks("keep")[0].kept) == 10
+    assert len(driver.run().tasks("keep")[0].tuples) == 10
     driver.stop()
     assert spout_of(driver).calls == ["activate", "deactivate", "activate", "deactivate", "close"]
 

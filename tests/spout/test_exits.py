@@ -61,7 +61,7 @@ class InBatch(BatchBolt):
         self.seen += [tup["value"] for tup in batch[1:]]
 
 
-PLACES = [InStep, InThread, InCoroutine]
+BOLT_CLASSES = [InStep, InThread, InCoroutine]
 
 
 def topology_of(bolt, spout=None):
@@ -88,15 +88,15 @@ def drive(topology, world):
     return driver, None
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("bolt_class", BOLT_CLASSES)
 @pytest.mark.parametrize("error, code", [(SystemExit(3), 3), (KeyboardInterrupt(), 130), (SystemExit("no"), 1)])
-def test_an_exit_stops_the_topology_and_leaves_its_message_alone_unsettled(place, error, code):
+def test_an_exit_stops_the_topology_and_leaves_its_message_alone_unsettled(bolt_class, error, code):
     world = world_of(b"a", b"bad", b"c")
-    driver, raised = drive(topology_of(place(error)), world)
+    driver, raised = drive(topology_of(bolt_class(error)), world)
     assert type(raised) is type(error) and raised.args == error.args
     (report,) = [text for _, text in driver.reports if "exit code" in text]
-    told = "the message stays unsettled and comes again at the next start"
-    assert report == f"execute raised {error!r}: the topology stops with exit code {code}; {told}"
+    ending = "the message stays unsettled and comes again at the next start"
+    assert report == f"execute raised {error!r}: the topology stops with exit code {code}; {ending}"
     assert world.progress("lines")[0].offset == 1 and world.letters("lines") == []
     again = TopologyDriver(topology_of(Collect()), world).run()
     assert [values[-1] for values in again.tasks("work")[0].seen] == [b"bad"]
@@ -119,11 +119,11 @@ def test_an_exit_in_a_batch_leaves_all_of_the_batch_and_in_a_tick_nothing():
     assert ("work[0]", "tick raised SystemExit(4): the topology stops with exit code 4") in driver.reports
 
 
-@pytest.mark.parametrize("place", [*PLACES, InBatch])
+@pytest.mark.parametrize("bolt_class", [*BOLT_CLASSES, InBatch])
 @pytest.mark.parametrize("error", [asyncio.CancelledError("by the user"), Fatal("x"), GeneratorExit("y")])
-def test_every_other_exception_fails_the_message(place, error):
-    world = world_of(b"a", b"bad", b"c") if place is not InBatch else world_of(b"bad")
-    driver, raised = drive(topology_of(place(error)), world)
+def test_every_other_exception_fails_the_message(bolt_class, error):
+    world = world_of(b"a", b"bad", b"c") if bolt_class is not InBatch else world_of(b"bad")
+    driver, raised = drive(topology_of(bolt_class(error)), world)
     assert raised is None and driver.executor.in_flight == 0
     assert sum(counts.failed for counts in driver.executor.counts()["lines"]) >= 1
     assert any(type(error).__name__ in text for _, text in driver.reports)
@@ -218,7 +218,7 @@ def test_an_exit_in_a_coroutine_ends_neither_the_loop_nor_its_reactor():
     loop = asyncio.new_event_loop()
     reactor = AsyncioSelectorReactor(loop)
     background = TwistedBackground(reactor)
-    found = []
+    errors = []
 
     async def work():
         await asyncio.sleep(0)
@@ -227,10 +227,10 @@ def test_an_exit_in_a_coroutine_ends_neither_the_loop_nor_its_reactor():
     async def main():
         done = loop.create_future()
         background.run_coroutine("bolt", work(), done.set_result)
-        found.append(await done)
+        errors.append(await done)
 
     loop.run_until_complete(main())
     background.close()
     reactor.disconnectAll()
     loop.close()
-    assert isinstance(found[0], SystemExit) and found[0].code == 3
+    assert isinstance(errors[0], SystemExit) and errors[0].code == 3

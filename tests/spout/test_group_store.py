@@ -9,10 +9,10 @@ from spout.group_store import never_failing
 P0, P1 = ("t", 0), ("t", 1)
 
 
-def outcome(asked):
-    found = []
-    never_failing(asked, [P0, P1]).addCallback(found.append)
-    return found[0]
+def outcome(deferred):
+    results = []
+    never_failing(deferred, [P0, P1]).addCallback(results.append)
+    return results[0]
 
 
 def test_results_pass_through():
@@ -27,5 +27,5 @@ def test_an_error_of_a_broker_or_of_the_client_is_the_answer_to_each():
 
 def test_an_error_of_another_type_is_the_answer_to_each_too():
     """It answered nobody, so a partition was never opened, or its progress never stored again."""
-    found = outcome(fail(RuntimeError("the reactor was stopped")))
-    assert found == dict.fromkeys([P0, P1], "RuntimeError('the reactor was stopped')")
+    answers = outcome(fail(RuntimeError("the reactor was stopped")))
+    assert answers == dict.fromkeys([P0, P1], "RuntimeError('the reactor was stopped')")

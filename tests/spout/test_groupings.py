@@ -83,10 +83,10 @@ def nested(depth):
 
 
 @pytest.mark.parametrize(
-    "value, said", [([1], r"cannot group by \[1\]"), ({}, "cannot group by {}"), (nested(100_000), "nested so deep")]
+    "value, reason", [([1], r"cannot group by \[1\]"), ({}, "cannot group by {}"), (nested(100_000), "nested so deep")]
 )
-def test_a_value_without_a_stable_hash_is_a_type_error_of_one_line(value, said):
-    with pytest.raises(TypeError, match=said) as refused:
+def test_a_value_without_a_stable_hash_is_a_type_error_of_one_line(value, reason):
+    with pytest.raises(TypeError, match=reason) as refused:
         stable_hash([value])
     assert len(str(refused.value)) < 200
 

@@ -120,12 +120,12 @@ def test_a_spout_that_its_group_refuses_is_a_problem_because_it_reads_nothing():
         now_ms = test.executor.now_ms
         figures = snapshot(test.executor, state="running", started_ms=0, at_ms=0, now_ms=now_ms)
         reason = "group copies.flights: INCONSISTENT_GROUP_PROTOCOL"
-        said = f"flights reads nothing, because its group does not take it: {reason}"
-        assert figures.problems == [said] and not health(figures)[0]
+        problem = f"flights reads nothing, because its group does not take it: {reason}"
+        assert figures.problems == [problem] and not health(figures)[0]
         document = json.loads(document_of(None, figures, host="a", pid=1))
         page = topology_page([document], "copies")
-        assert page.problems == [said]
-        assert snapshot_of(topology().plan(), [document], run_id="r", since_ms=0, at_ms=0).problems == [said]
+        assert page.problems == [problem]
+        assert snapshot_of(topology().plan(), [document], run_id="r", since_ms=0, at_ms=0).problems == [problem]
 
 
 def test_the_figures_say_for_how_long_a_spout_waits_for_its_group():

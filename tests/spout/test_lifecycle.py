@@ -139,12 +139,12 @@ def test_counters_and_gauges_are_summed_over_the_tasks_of_a_component():
 
 
 @pytest.mark.parametrize(
-    "name, said",
+    "name, reason",
     [("odd", "has 'odd' as a counter and as a gauge"), ("more", "flakelog.bolt.metrics.max allows 2"), ("", "a name")],
 )
-def test_a_name_of_a_gauge_is_its_own_and_their_number_is_limited(name, said):
+def test_a_name_of_a_gauge_is_its_own_and_their_number_is_limited(name, reason):
     driver = driver_of(lambda t: t.bolt("counts", Counts()).shuffle("numbers"), bolt_metrics_max=2).run()
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=reason):
         driver.tasks("counts")[0].context.gauge(name)
 
 

@@ -95,18 +95,18 @@ def test_a_missing_topic_is_named():
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, error",
     [
         (lambda value: {"a": 1}, "TypeError: field 'value' holds a dict: LogSink writes bytes and text"),
         (lambda value: b"x" * 200, "ValueError: a record of 241 bytes is over the 100 of flakelog.sink.record.bytes"),
     ],
 )
-def test_a_tuple_that_makes_no_record_fails_by_name_and_becomes_a_dead_letter(change, said):
+def test_a_tuple_that_makes_no_record_fails_by_name_and_becomes_a_dead_letter(change, error):
     world = world_of(b"a")
     with TopologyDriver(copying(change, config=SinkConfig(sink_record_bytes=100)), world) as driver:
         driver.advance(1_000)
     (letter,) = driver.dead_letters("in")
-    assert letter.error.startswith(said) and not written(world)
+    assert letter.error.startswith(error) and not written(world)
 
 
 def test_a_field_that_the_tuples_do_not_have_is_named():

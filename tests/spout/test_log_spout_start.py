@@ -45,7 +45,7 @@ def test_every_position_is_accepted_and_a_time_may_be_a_datetime_with_a_zone():
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, reason",
     [
         ({"topic": ""}, "topic='': a topic's name has 1 to 249 of the characters"),
         ({"topic": "two words"}, "topic='two words': a topic's name"),
@@ -71,8 +71,8 @@ def test_every_position_is_accepted_and_a_time_may_be_a_datetime_with_a_zone():
         ),
     ],
 )
-def test_an_argument_that_cannot_work_is_refused_by_its_name(arguments, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_an_argument_that_cannot_work_is_refused_by_its_name(arguments, reason):
+    with pytest.raises(ValueError, match=re.escape(reason)):
         LogSpout(**arguments)
 
 

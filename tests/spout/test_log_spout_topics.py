@@ -108,7 +108,8 @@ def test_tasks_divide_all_partitions_of_all_topics():
     world = world_of(*NAMES, partitions=5)
     driver = driver_of(world, NAMES, parallelism=4)
     shares = [[(s.topic, s.partition) for s in spout.status()] for spout in driver.tasks("log")]
-    assert sorted(place for share in shares for place in share) == [(name, n) for name in NAMES for n in range(5)]
+    partitions = sorted(partition for share in shares for partition in share)
+    assert partitions == [(name, n) for name in NAMES for n in range(5)]
     assert {len(share) for share in shares} <= {3, 4, 5}
     assert len(values_of(driver)) == 15
 
@@ -124,7 +125,7 @@ def test_a_partitions_task_depends_on_its_own_topic_only():
 
 
 @pytest.mark.parametrize(
-    "topics, said",
+    "topics, reason",
     [
         ([], "give at least one topic"),
         (["a", "a"], "one topic is named twice"),
@@ -135,6 +136,6 @@ def test_a_partitions_task_depends_on_its_own_topic_only():
         (b"flights", "topic=b'flights': give a topic's name, a list of names, or a pattern"),
     ],
 )
-def test_topics_that_cannot_be_read_are_refused(topics, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_topics_that_cannot_be_read_are_refused(topics, reason):
+    with pytest.raises(ValueError, match=re.escape(reason)):
         LogSpout(topics)

@@ -19,7 +19,7 @@ from spout.sink_config import SinkConfig
 from spout.topology import Topology
 
 MINUTE = 60_000
-SAID = "lines-0 (lines[0], running): no progress for 62 s: 3 messages are in flight"
+PROBLEM = "lines-0 (lines[0], running): no progress for 62 s: 3 messages are in flight"
 
 
 class Hold(Bolt):
@@ -51,14 +51,14 @@ def frozen():
     """Return the figures of a topology whose engine has taken no turn for 62 s."""
     test = holding()
     test.advance(2_000)
-    found = taken(test, 62_000)
+    figures = taken(test, 62_000)
     test.kill()
-    return found
+    return figures
 
 
 def test_a_frozen_engine_is_seen_by_health_without_a_turn_of_it():
-    is_healthy, told = health(frozen())
-    assert not is_healthy and [problem.partition(", and neither")[0] for problem in told["problems"]] == [SAID]
+    is_healthy, document = health(frozen())
+    assert not is_healthy and [problem.partition(", and neither")[0] for problem in document["problems"]] == [PROBLEM]
 
 
 def test_the_metric_says_for_how_long():
@@ -71,8 +71,8 @@ def test_the_metric_says_for_how_long():
 
 
 def test_the_line_of_figures_and_its_facts_say_it():
-    assert f"problems 1, the first: {SAID}" in line_of(None, frozen())
-    assert facts_of(None, frozen())["problems"][0].startswith(SAID)
+    assert f"problems 1, the first: {PROBLEM}" in line_of(None, frozen())
+    assert facts_of(None, frozen())["problems"][0].startswith(PROBLEM)
 
 
 def test_the_console_shows_it_from_the_published_document():
@@ -87,7 +87,7 @@ def test_tuples_that_time_out_and_come_again_are_progress_of_an_engine_that_live
     test = holding()
     for _ in range(20):
         test.advance(10_000)
-        assert not [each for each in taken(test).partitions if each.no_progress]
+        assert not [partition for partition in taken(test).partitions if partition.no_progress]
     test.kill()
 
 

@@ -128,7 +128,7 @@ def test_a_message_is_counted_once_although_the_process_ends_before_it_stores_it
 def test_origins_below_the_stored_watermark_are_forgotten_and_those_above_are_kept(world, tmp_path):
     driver = driver_of(world, tmp_path, Hold())
     (hold,) = driver.run().tasks("split")
-    kept = hold.held.pop(1)
+    unsettled = hold.held.pop(1)
     hold.release()
     driver.advance(3 * COMMIT_MS)
     assert world.progress("lines")[0].offset == 1 and origins(tmp_path) == [0, 2]
@@ -136,7 +136,7 @@ def test_origins_below_the_stored_watermark_are_forgotten_and_those_above_are_ke
     world.topic("lines").append("e")
     driver.advance(COMMIT_MS)
     assert origins(tmp_path) == [2, 3], "offset 1 is not settled"
-    hold.held = [kept]
+    hold.held = [unsettled]
     hold.release()
     driver.advance(2 * COMMIT_MS)
     world.topic("lines").append("f")

@@ -57,10 +57,10 @@ def test_a_tuple_knows_its_message_and_the_emits_that_led_to_it():
         topology.bolt("twice", Twice()).shuffle("log")
         topology.bolt("origins", Origins()).shuffle("twice")
 
-    one = (MessagePlace(world.log.topic_id, 0, 1),)
+    messages = (MessagePlace(world.log.topic_id, 0, 1),)
     assert origins_of(log_driver(world, connect).run())[2:] == [
-        Origin(one, (("log", 0), ("twice", 0))),
-        Origin(one, (("log", 0), ("twice", 1))),
+        Origin(messages, (("log", 0), ("twice", 0))),
+        Origin(messages, (("log", 0), ("twice", 1))),
     ]
 
 
@@ -111,7 +111,7 @@ def test_a_tuple_anchored_to_a_batch_comes_from_all_its_messages():
         topology.bolt("origins", Origins()).shuffle("batch")
 
     (origin,) = origins_of(log_driver(world, connect).advance(1_000))
-    assert [place.offset for place in origin.messages] == [0, 1, 2]
+    assert [message.offset for message in origin.messages] == [0, 1, 2]
 
 
 def test_a_failing_bolt_is_reported_with_its_traceback_and_the_message():
@@ -126,32 +126,32 @@ def test_a_failing_bolt_is_reported_with_its_traceback_and_the_message():
     executor.start(0)
     for _ in range(5):
         executor.step(0)
-    (report,) = [each for each in reports if each.level == "error"]
+    (report,) = [report for report in reports if report.level == "error"]
     assert (report.task, report.text) == ("twice[0]", "RuntimeError: on purpose")
     assert report.messages == [{"topic": "flights", "partition": 0, "offset": 0, "id": 1000, "attempt": 1}]
     assert "in execute" in report.traceback and report.traceback.endswith("RuntimeError: on purpose\n")
 
 
 def test_a_spout_is_told_if_a_service_was_unavailable():
-    class Told(Spout):
+    class Listening(Spout):
         output_fields = ("n",)
 
         def __init__(self):
-            self.left, self.told = [1, 2], []
+            self.numbers, self.failures = [1, 2], []
 
         def next_tuple(self):
-            if self.left:
-                self.emit((self.left[0],), id=self.left.pop(0))
+            if self.numbers:
+                self.emit((self.numbers[0],), id=self.numbers.pop(0))
 
         def fail(self, id):
-            self.told.append((id, self.context.failure, self.context.unavailable))
+            self.failures.append((id, self.context.failure, self.context.unavailable))
 
     class Needs(Bolt):
         def execute(self, tup):
             raise Unavailable("no database") if tup["n"] == 1 else KeyError("x")
 
     topology = Topology("t")
-    topology.spout("told", Told())
+    topology.spout("told", Listening())
     topology.bolt("needs", Needs()).shuffle("told")
-    (told,) = TopologyDriver(topology).run().tasks("told")
-    assert told.told == [(1, "Unavailable: no database, in needs", True), (2, "KeyError: 'x', in needs", False)]
+    (spout,) = TopologyDriver(topology).run().tasks("told")
+    assert spout.failures == [(1, "Unavailable: no database, in needs", True), (2, "KeyError: 'x', in needs", False)]

@@ -44,7 +44,7 @@ def test_an_error_that_comes_back_after_a_quiet_minute_is_shown_at_once():
 
 def test_errors_of_other_types_and_components_are_shown_beside_it():
     log = RunLog()
-    lines = [log.line(each, now_ms=0) for each in (failed(), failed(KeyError("x")), failed(component="split"))]
+    lines = [log.line(report, now_ms=0) for report in (failed(), failed(KeyError("x")), failed(component="split"))]
     assert None not in lines
 
 

@@ -41,7 +41,7 @@ def test_a_message_without_a_value_is_none():
 
 
 @pytest.mark.parametrize(
-    "scheme, value, said",
+    "scheme, value, reason",
     [
         (StringScheme(), b"\xff", "the value is not UTF-8: byte 0xff at position 0"),
         (JsonScheme(), b"{", "the value is not JSON: Expecting property name"),
@@ -61,8 +61,8 @@ def test_a_message_without_a_value_is_none():
         (KeyValueScheme(value=int), b"x", "the value cannot be decoded: ValueError: invalid literal for int"),
     ],
 )
-def test_what_cannot_be_read_says_why(scheme, value, said):
-    with pytest.raises(SchemeError, match=said):
+def test_what_cannot_be_read_says_why(scheme, value, reason):
+    with pytest.raises(SchemeError, match=reason):
         list(scheme.tuples(record(0, value), 0))
 
 
@@ -99,7 +99,7 @@ def test_a_topic_scheme_asked_without_a_topic_says_what_to_call():
 
 
 @pytest.mark.parametrize(
-    "make, said",
+    "make, reason",
     [
         (lambda: JsonScheme("id"), "the field 'id' is the message's own id"),
         (lambda: JsonScheme("a", "a"), "'a' is given twice"),
@@ -107,8 +107,8 @@ def test_a_topic_scheme_asked_without_a_topic_says_what_to_call():
         (lambda: KeyValueScheme(key="text"), "key='text' must be a function from bytes"),
     ],
 )
-def test_a_scheme_that_cannot_work_is_refused_when_it_is_made(make, said):
-    with pytest.raises((TypeError, ValueError), match=said):
+def test_a_scheme_that_cannot_work_is_refused_when_it_is_made(make, reason):
+    with pytest.raises((TypeError, ValueError), match=reason):
         make()
 
 

@@ -11,17 +11,17 @@ from spout.transaction_ports import Aborted, Committed, FencedOut, Letter, Outpu
 
 
 class Source:
-    """A spout whose progress is the list of messages it has settled; `gone` are ids of a partition given up."""
+    """A spout whose progress is the list of messages it has settled; `revoked` are ids of a partition given up."""
 
     def __init__(self, settlement):
         self.settlement = settlement
-        self.settled, self.failed, self.answers, self.gone = [], [], [], set()
+        self.settled, self.failed, self.answers, self.revoked = [], [], [], set()
         self.waiting = []  # saves asked for and not yet passed on
         self.is_mine = self.has_letters = True
         settlement.add_source(self)
 
     def message(self, id):
-        return None if id in self.gone else f"message {id}"
+        return None if id in self.revoked else f"message {id}"
 
     def refuse(self, id, message, error):
         if not self.has_letters:
@@ -51,15 +51,15 @@ class Broker:
     """A transactor that keeps the requests; the test answers them."""
 
     def __init__(self):
-        self.asked = []
+        self.requests = []
         self.answer = None
 
     def ask(self, request, answer):
-        self.asked.append(request)
+        self.requests.append(request)
         self.answer = answer
 
     def close(self):
-        self.asked.append("closed")
+        self.requests.append("closed")
 
 
 class World:
@@ -89,16 +89,16 @@ class World:
 
     def work(self, ms=100):
         """Let time pass; return the values and the progress of the transactions that begin."""
-        before = len(self.broker.asked)
+        before = len(self.broker.requests)
         self.now_ms += ms
         self.settlement.work(self.now_ms)
         return [
             ([output.value.decode() for output in request.outputs], [save.request.document for save in request.saves])
-            for request in self.broker.asked[before:]
+            for request in self.broker.requests[before:]
         ]
 
     def commit(self):
-        self.broker.answer(Committed([Saved(2) for _ in self.broker.asked[-1].saves]))
+        self.broker.answer(Committed([Saved(2) for _ in self.broker.requests[-1].saves]))
 
 
 def test_a_transaction_has_the_outputs_of_complete_messages_and_the_progress_that_covers_them():
@@ -287,7 +287,7 @@ def test_a_message_of_a_partition_given_up_is_dropped_at_the_cut_with_those_it_i
     world.message(3, "c", source=1)
     world.ack(1)
     world.ack(2, 3, source=1)
-    world.sources[0].gone.add(1)
+    world.sources[0].revoked.add(1)
     assert world.work() == [(["c"], [(), (3,)])]
     assert [id for id, _ in world.sources[1].failed] == [2]
 
@@ -324,7 +324,7 @@ def test_a_dead_letter_is_part_of_the_transaction_that_settles_its_message():
     world.settlement.bury("dead", letters[0], buried.append, lambda: True)
     world.settlement.bury("dead", letters[1], buried.append, lambda: False)
     assert world.work() == [([], [()])] and len(buried) == 1
-    assert world.broker.asked[-1].letters == [Letter("dead", letters[0])]
+    assert world.broker.requests[-1].letters == [Letter("dead", letters[0])]
     world.commit()
     world.work()
     assert world.settlement.held_bytes == 0
@@ -361,7 +361,7 @@ def test_at_the_end_what_is_complete_is_committed_at_once():
 
 
 def letters(request):
-    return [(each.topic, each.letter.record.value.decode(), each.letter.error) for each in request.letters]
+    return [(letter.topic, letter.letter.record.value.decode(), letter.letter.error) for letter in request.letters]
 
 
 def test_a_message_of_a_refused_output_becomes_a_dead_letter_in_the_same_transaction():
@@ -372,11 +372,11 @@ def test_a_message_of_a_refused_output_becomes_a_dead_letter_in_the_same_transac
     assert world.work() == [(["a", "b", "large", "c", "d"], [(1, 2, 3)])]
     world.broker.answer(OutputsRefused({2: "out-0 refuses a record"}))
     assert world.work() == [(["a", "b", "d"], [(1, 2, 3)])]
-    assert letters(world.broker.asked[-1]) == [("in.dead-letters", "message 2", "out-0 refuses a record")]
+    assert letters(world.broker.requests[-1]) == [("in.dead-letters", "message 2", "out-0 refuses a record")]
     assert "out-0 refuses a record; 1 of its messages go to the dead letters" in world.settlement.take_notes()[0]
     world.broker.answer(OutputsRefused({2: "out-1 refuses a record"}))
     assert world.work() == [(["a", "b"], [(1, 2, 3)])], "the numbers are those of the second transaction"
-    assert [value for _, value, _ in letters(world.broker.asked[-1])] == ["message 2", "message 3"]
+    assert [value for _, value, _ in letters(world.broker.requests[-1])] == ["message 2", "message 3"]
     world.commit()
     world.work()
     assert world.settlement.held_bytes == 0 and world.sources[0].answers == [Saved(2)]
@@ -391,7 +391,7 @@ def test_all_messages_of_a_refused_output_become_dead_letters():
     world.ack(1, source=1)
     world.work()
     world.broker.answer(OutputsRefused({0: "refused"}))
-    assert [outputs for outputs, _ in world.work()] == [[]] and len(world.broker.asked[-1].letters) == 2
+    assert [outputs for outputs, _ in world.work()] == [[]] and len(world.broker.requests[-1].letters) == 2
 
 
 def test_without_dead_letters_a_refused_output_ends_the_topology():

@@ -68,11 +68,11 @@ def wrong_inputs():
     yield r"receives from nobody: give it an input, as \.shuffle\('words'\)", lambda b: b
 
 
-@pytest.mark.parametrize("said, connect", [pytest.param(*case, id=case[0][:30]) for case in wrong_inputs()])
-def test_a_wrong_input_is_refused_by_name_with_what_would_be_right(said, connect):
+@pytest.mark.parametrize("reason, connect", [pytest.param(*case, id=case[0][:30]) for case in wrong_inputs()])
+def test_a_wrong_input_is_refused_by_name_with_what_would_be_right(reason, connect):
     topology = words()
     connect(topology.bolt("bolt", Pass()))
-    with pytest.raises(TopologyError, match=f"bolt 'bolt' .*{said}"):
+    with pytest.raises(TopologyError, match=f"bolt 'bolt' .*{reason}"):
         topology.plan()
 
 
@@ -91,7 +91,7 @@ def test_a_topology_without_a_spout_is_refused():
 
 
 @pytest.mark.parametrize(
-    "said, add",
+    "reason, add",
     [
         ("two components 'words'", lambda t: t.spout("words", Words())),
         ("'__acker' is no name", lambda t: t.bolt("__acker", Sink())),
@@ -100,8 +100,8 @@ def test_a_topology_without_a_spout_is_refused():
         ("'b' is a int, not a Bolt", lambda t: t.bolt("b", 5)),
     ],
 )
-def test_a_wrong_component_is_refused_when_it_is_added(said, add):
-    with pytest.raises(TopologyError, match=said):
+def test_a_wrong_component_is_refused_when_it_is_added(reason, add):
+    with pytest.raises(TopologyError, match=reason):
         add(words())
 
 
@@ -135,8 +135,8 @@ class Locked(Sink):
 
 
 def test_a_component_that_cannot_be_copied_is_refused_with_the_attribute_and_the_way_out():
-    said = r"'sink' cannot be copied for each task, because of its attribute 'guard' \(.*lock.*\): "
-    with pytest.raises(TopologyError, match=said + "make it in prepare, or give a function that returns a new Locked"):
+    cause = r"'sink' cannot be copied for each task, because of its attribute 'guard' \(.*lock.*\): "
+    with pytest.raises(TopologyError, match=cause + "make it in prepare, or give a function that returns a new Locked"):
         words().bolt("sink", Locked())
     words().bolt("sink", Locked)
 

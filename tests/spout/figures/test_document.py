@@ -34,16 +34,17 @@ def test_a_document_of_many_partitions_keeps_those_that_need_attention():
     many = [replace(PARTITION, partition=n, lag=n) for n in range(PARTITIONS_MAX + 10)]
     many[3] = replace(many[3], error="unusable")
     made = document(replace(FIGURES, partitions=tuple(many)))
-    kept = {each["partition"] for each in made["partitions"]}
-    assert made["partitions_left_out"] == 10 and 3 in kept and 4 not in kept and PARTITIONS_MAX + 9 in kept
+    partitions = {partition["partition"] for partition in made["partitions"]}
+    assert made["partitions_left_out"] == 10
+    assert 3 in partitions and 4 not in partitions and PARTITIONS_MAX + 9 in partitions
 
 
 def test_a_process_runs_until_its_document_expires_or_a_tombstone_comes():
     ours, other = (b"words-1/a", document_of(None, FIGURES, host="a", pid=1)), (b"words-1/b", b"no JSON")
     later = replace(FIGURES, at_ms=11_000)
     new = (b"words-1/a", document_of(None, later, host="a", pid=1))
-    (found,) = running([ours, other, new], now_ms=12_000)
-    assert found["at_ms"] == 11_000
+    (newest,) = running([ours, other, new], now_ms=12_000)
+    assert newest["at_ms"] == 11_000
     assert running([new], now_ms=11_000 + EXPIRES_MS) == []
     assert running([new, (b"words-1/a", None)], now_ms=12_000) == []
 
@@ -52,7 +53,10 @@ def test_bolts_tell_if_they_hold_tuples_and_why_messages_failed():
     failures = (MessageFailure("lines", 3, 7, "ValueError: bad, in store"),)
     bolt = replace(LOG, name="store", kind="bolt", failures=failures)
     holding = replace(bolt, failures=(), outages=(OutageFigures(0, "Unavailable", 2_000, 1, "3 tuples held"),))
-    made = [document_of(None, replace(FIGURES, components=(LOG, each)), host="a", pid=1) for each in (bolt, holding)]
+    made = [
+        document_of(None, replace(FIGURES, components=(LOG, component)), host="a", pid=1)
+        for component in (bolt, holding)
+    ]
     why = {("lines", 3, 7): "ValueError: bad, in store"}
     assert bolts_lately(made, "words-1") == (True, why) and bolts_lately(made[:1], "words-1") == (False, why)
     assert bolts_lately(made, "other") == (False, {})
@@ -60,6 +64,9 @@ def test_bolts_tell_if_they_hold_tuples_and_why_messages_failed():
 
 def test_what_is_no_document_of_a_bolt_tells_nothing():
     spout = replace(LOG, outages=(OutageFigures(0, "timeout", 2_000, 1, "an outage"),))
-    odd = [b'{"topology_id": "words-1", "components": %s}' % each for each in (b"5", b"[5]", b'[{"kind": "bolt"}]')]
+    odd = [
+        b'{"topology_id": "words-1", "components": %s}' % components
+        for components in (b"5", b"[5]", b'[{"kind": "bolt"}]')
+    ]
     made = document_of(None, replace(FIGURES, components=(spout,)), host="a", pid=1)
     assert bolts_lately([made, b"x", b"[]", b"{}", *odd], "words-1") == (False, {})

@@ -41,8 +41,8 @@ def bolt_driver():
 
 def documents_of(*drivers, state="running", started_ms=1_000):
     times = {"started_ms": started_ms, "at_ms": 9_000, "now_ms": 0}
-    taken = [task_snapshot(each.setup, each.task, state=state, **times) for each in drivers]
-    return [json.loads(document_of(None, each, host="h", pid=1)) for each in taken]
+    taken = [task_snapshot(driver.setup, driver.task, state=state, **times) for driver in drivers]
+    return [json.loads(document_of(None, snapshot, host="h", pid=1)) for snapshot in taken]
 
 
 def figures_of(*documents, since_ms=0):
@@ -56,8 +56,8 @@ def test_the_figures_of_all_tasks_add_up():
     assert (flights.kind, flights.parallelism, flights.total("emitted"), flights.total("acked")) == ("spout", 2, 4, 2)
     assert flights.messages["acked"] == 2 and sum(flights.latencies()) == 2
     assert (collect.kind, collect.parallelism, collect.total("acked"), collect.metrics) == ("bolt", 1, 3, {"seen": 2})
-    assert [each.component for each in collect.inputs] == ["flights"]
-    assert sorted(each.partition for each in figures.partitions) == [0, 1] and figures.lag("lag") == 2
+    assert [source.component for source in collect.inputs] == ["flights"]
+    assert sorted(partition.partition for partition in figures.partitions) == [0, 1] and figures.lag("lag") == 2
     assert figures.dead_letter_topics == ("flights.dead-letters",) and figures.started_ms == 1_000
 
 

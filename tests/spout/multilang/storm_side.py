@@ -96,7 +96,7 @@ class CoreDriver:
 
     def send(self, *messages):
         """Send messages through JSON and return the answers."""
-        more = self.task.receive([json.loads(json.dumps(each)) for each in messages], self.now_ms)
+        more = self.task.receive([json.loads(json.dumps(message)) for message in messages], self.now_ms)
         while more:
             more = self.task.work(self.now_ms)
         return self.answers()
@@ -109,9 +109,9 @@ class CoreDriver:
         return self.answers()
 
     def answers(self):
-        found = self.pipe.written + frames_of(self.task.take())
+        frames = self.pipe.written + frames_of(self.task.take())
         self.pipe.written = []
-        return found
+        return frames
 
     # a spout's commands
 
@@ -142,11 +142,11 @@ SYNC = {"command": "sync"}
 
 
 def emits(answers):
-    return [each for each in answers if each["command"] == "emit"]
+    return [answer for answer in answers if answer["command"] == "emit"]
 
 
 def commands(answers):
-    return [each["command"] for each in answers]
+    return [answer["command"] for answer in answers]
 
 
 def memory_world(partitions=1):
@@ -206,19 +206,19 @@ class ProcessDriver:
         return self.until_sync()
 
     def until_sync(self):
-        found = []
+        messages = []
         while (message := self.read()) != SYNC:
-            found.append(message)
-        return found
+            messages.append(message)
+        return messages
 
     def rest(self):
         """Return the messages until the process closes the pipe."""
-        found = []
+        messages = []
         try:
             while True:
-                found.append(self.read())
+                messages.append(self.read())
         except EOFError:
-            return found
+            return messages
 
     def ended(self):
         """Wait for the end of the process; return its exit code and standard error."""

@@ -175,7 +175,7 @@ def test_emits_for_one_input_are_numbered():
                 self.emit((word,))
 
     answers = driver_of(Split()).send(line())
-    assert [json.loads(each["tuple"][1])[1][-1] for each in answers[:2]] == [["shout", 0], ["shout", 1]]
+    assert [json.loads(emit["tuple"][1])[1][-1] for emit in answers[:2]] == [["shout", 0], ["shout", 1]]
 
 
 def test_a_tuple_that_comes_from_no_message_has_no_origin():
@@ -445,10 +445,10 @@ def test_an_exit_leaves_the_tuple_unsettled_and_is_an_error_of_storms_that_names
             raise error
 
     driver = driver_of(Exits())
-    (told,) = driver.send(line())
-    assert told["command"] == "error" and driver.task.wire.exit is error
-    said = f"shout[0]: execute raised {error!r}: the process of this task ends with exit code {code}; the message stays"
-    assert told["msg"].startswith(said) and "topic-3 offset 41" in told["msg"]
+    (answer,) = driver.send(line())
+    assert answer["command"] == "error" and driver.task.wire.exit is error
+    text = f"shout[0]: execute raised {error!r}: the process of this task ends with exit code {code}; the message stays"
+    assert answer["msg"].startswith(text) and "topic-3 offset 41" in answer["msg"]
 
 
 def test_a_base_exception_fails_the_tuple():

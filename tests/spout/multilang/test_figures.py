@@ -37,14 +37,14 @@ def test_a_spouts_task_tells_its_counts_its_partitions_and_the_tuples_in_flight(
     assert (figures.topology_id, figures.run_id, flights.name, flights.kind) == ("t-1", "run-1", "flights", "spout")
     assert flights.parallelism == len(flights.tasks) == 1, "processes add up"
     assert [flights.total(name) for name in ("emitted", "acked", "failed")] == [2, 1, 1] and figures.in_flight == 0
-    ((partition, task, lag),) = [(each.partition, each.task, each.lag) for each in figures.partitions]
+    ((partition, task, lag),) = [(row.partition, row.task, row.lag) for row in figures.partitions]
     assert (partition, task, lag) == (1, 1, 1) and figures.dead_letter_topics == ("flights.dead-letters",)
     assert Rates(None, figures).rate("flights", "emitted") == 0.2
 
 
 def test_a_bolts_task_tells_its_inputs_so_that_a_reader_has_the_whole_graph():
     (collect,) = taken(CoreDriver(topology_of(), "collect")).components
-    assert [(each.component, each.grouping, each.fields) for each in collect.inputs] == [
+    assert [(source.component, source.grouping, source.fields) for source in collect.inputs] == [
         ("flights", "fields", ("id",)),
         ("trains", "shuffle", ()),
     ]
@@ -67,10 +67,10 @@ def test_a_bolts_task_that_holds_tuples_tells_the_outage_as_a_problem():
 def test_a_bolts_task_tells_the_messages_that_failed_for_three_seconds():
     driver = CoreDriver(topology_of(), "collect")
     driver.instance.fails = lambda tup, seen: True
-    place = '[[["flights","topic-id",3,41,40,"flights"]],[["flights",0]]]'
-    driver.send(*[storm_tuple("1", [1, None, "~bv", each], "flights") for each in (place, None)])
-    told = MessageFailure("flights", 3, 41, "RuntimeError: on purpose, in collect")
-    assert taken(driver).components[0].failures == (told,)
+    origin = '[[["flights","topic-id",3,41,40,"flights"]],[["flights",0]]]'
+    driver.send(*[storm_tuple("1", [1, None, "~bv", text], "flights") for text in (origin, None)])
+    failure = MessageFailure("flights", 3, 41, "RuntimeError: on purpose, in collect")
+    assert taken(driver).components[0].failures == (failure,)
     driver.work(3_001)
     assert taken(driver).components[0].failures == ()
 

@@ -38,11 +38,11 @@ def test_frames_that_came_byte_by_byte_are_the_same():
 @given(st.lists(JSON, max_size=6), st.lists(st.integers(1, 40), max_size=30))
 def test_any_split_gives_the_same_messages(messages, sizes):
     data = b"".join(frame(message) for message in messages)
-    decoder, found = FrameDecoder(10_000), []
+    decoder, decoded = FrameDecoder(10_000), []
     for size in [*sizes, len(data)]:
         piece, data = data[:size], data[size:]
-        found += decoder.receive(piece) if piece else []
-    assert found == messages
+        decoded += decoder.receive(piece) if piece else []
+    assert decoded == messages
 
 
 @given(st.binary(max_size=60))

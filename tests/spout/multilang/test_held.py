@@ -36,7 +36,7 @@ class Store(Bolt):
 
 
 def settled(answers):
-    return [(each["command"], each["id"]) for each in answers if each["command"] in ("ack", "fail")]
+    return [(answer["command"], answer["id"]) for answer in answers if answer["command"] in ("ack", "fail")]
 
 
 def test_a_tuple_whose_bolt_raises_unavailable_is_executed_again_and_storm_hears_of_no_failure():
@@ -128,8 +128,8 @@ def test_a_batch_is_held_and_comes_again():
     assert settled(driver.send(line("1"), line("2"))) == []
     driver.instance.up = True
     driver.work(100)
-    found = [each for _ in range(5) for each in settled(driver.work(100))]
-    assert sorted(found) == [("ack", "1"), ("ack", "2")]
+    settlements = [settlement for _ in range(5) for settlement in settled(driver.work(100))]
+    assert sorted(settlements) == [("ack", "1"), ("ack", "2")]
 
 
 def test_a_coroutine_that_raises_unavailable_is_started_again():

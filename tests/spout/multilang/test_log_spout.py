@@ -112,15 +112,15 @@ def test_an_outage_longer_than_all_attempts_makes_no_dead_letter():
     driver = driver_of(world, conf={"topology.message.timeout.secs": 10})
     attempts = 0
     for _ in range(20_000):
-        found = emits(driver.next() + driver.work(10))
-        attempts += len(found)
-        for emit in found:
+        emitted = emits(driver.next() + driver.work(10))
+        attempts += len(emitted)
+        for emit in emitted:
             driver.now_ms += 10_000
             driver.fail(emit)
     assert attempts > 6 and world.dead.letters == []
-    while not (found := emits(driver.next() + driver.work(10))):
+    while not (emitted := emits(driver.next() + driver.work(10))):
         pass
-    driver.ack(found[0])
+    driver.ack(emitted[0])
     assert driver.instance.counts.acked == 1
 
 
@@ -179,11 +179,11 @@ def test_a_message_of_several_tuples_is_acked_when_all_are_and_each_has_its_numb
             return [(word,) for word in record.value.split()]
 
     driver = driver_of(world_of(b"two words"), scheme=Words())
-    one, two = emits(driver.next())
-    assert [json.loads(each["tuple"][-1])[1] for each in (one, two)] == [[["flights", 0]], [["flights", 1]]]
-    driver.ack(one)
+    first, second = emits(driver.next())
+    assert [json.loads(emit["tuple"][-1])[1] for emit in (first, second)] == [[["flights", 0]], [["flights", 1]]]
+    driver.ack(first)
     assert driver.instance.counts.acked == 0
-    driver.ack(two)
+    driver.ack(second)
     assert driver.instance.counts.acked == 1
 
 
@@ -191,7 +191,7 @@ def test_a_message_of_several_tuples_is_acked_when_all_are_and_each_has_its_numb
 def test_partitions_divide_by_the_index_of_the_task_in_storm(index, partitions):
     world = world_of(*[b"v"] * 10, partitions=5)
     driver = driver_of(world, index=index, parallelism=2)
-    assert [each.partition for each in driver.instance.status()] == partitions
+    assert [status.partition for status in driver.instance.status()] == partitions
     assert {json.loads(emit["tuple"][-1])[0][0][2] for emit in emits(driver.next())} == set(partitions)
 
 
@@ -215,8 +215,8 @@ def test_the_tuple_of_a_bolt_has_the_origin_that_the_embedded_engine_gives():
     driver = driver_of(world_of(b"a"))
     (emit,) = emits(driver.next())
     tup = StormTuple((), None, "1", emit["tuple"][-1], {})
-    (place,) = tup.messages
-    assert (place.partition, place.offset) == (0, 0) and tup.origin.path == (("flights", 0),)
+    (message,) = tup.messages
+    assert (message.partition, message.offset) == (0, 0) and tup.origin.path == (("flights", 0),)
     assert tup.link.details(1) == [{"topic": "flights", "partition": 0, "offset": 0}]
 
 
@@ -232,14 +232,15 @@ def test_the_logs_line_about_a_dead_letter_has_the_exception_that_the_bolt_told(
     driver = driver_of(world)
     lines.say, driver.task.context.keeps = driver.task.context.log_now, lines.keeps
     for _ in range(2):
-        found = []
-        while not found:
+        emitted = []
+        while not emitted:
             driver.now_ms += 50
-            found = emits(driver.next() + driver.work(10))
-        driver.fail(found[0])
+            emitted = emits(driver.next() + driver.work(10))
+        driver.fail(emitted[0])
     driver.work(1)
     assert "dead letters" not in str(driver.next())
     clock.advance(WAIT_SECONDS)
-    (line,) = [each["msg"] for each in driver.next() + driver.work(10_000) + driver.next() if "goes to" in str(each)]
-    said = "flights-0 offset 0 failed 2 times and goes to the dead letters (attempts): ValueError: bad, in collect"
-    assert line == f"flights[0]: {said}" and inner.letters[0].error == "ValueError: bad, in collect"
+    answers = driver.next() + driver.work(10_000) + driver.next()
+    (line,) = [answer["msg"] for answer in answers if "goes to" in str(answer)]
+    text = "flights-0 offset 0 failed 2 times and goes to the dead letters (attempts): ValueError: bad, in collect"
+    assert line == f"flights[0]: {text}" and inner.letters[0].error == "ValueError: bad, in collect"

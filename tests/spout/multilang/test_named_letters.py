@@ -30,18 +30,18 @@ class Bolts:
     """A reader whose answers the test gives."""
 
     def __init__(self):
-        self.asked = []
+        self.callbacks = []
 
     def read(self, answer, *, again=False):
         assert again, "what was read before says nothing of these messages"
-        self.asked.append(answer)
+        self.callbacks.append(answer)
 
 
 class Session:
     def __init__(self):
         self.inner, self.bolts, self.clock, self.answers = Letters(), Bolts(), Clock(), []
-        self.lines, self.said = LetterLines(), []
-        self.lines.say = lambda text, level: self.said.append((text, level))
+        self.lines, self.logged = LetterLines(), []
+        self.lines.say = lambda text, level: self.logged.append((text, level))
         self.sink = NamedLetters(self.inner, self.bolts, self.lines, self.clock)
 
     def bury(self, offset, error=FAILED):
@@ -55,13 +55,13 @@ def test_a_letter_names_the_exception_of_its_message_if_a_bolt_has_told_it():
     session.clock.advance(1)
     session.bury(8, "timeout: not acked inside Storm within 30 s")
     session.clock.advance(WAIT_SECONDS - 1)
-    assert session.inner.errors == [] and len(session.bolts.asked) == 1, "letters are looked up together"
-    session.bolts.asked.pop()(BoltsLately(False, WHY))
+    assert session.inner.errors == [] and len(session.bolts.callbacks) == 1, "letters are looked up together"
+    session.bolts.callbacks.pop()(BoltsLately(False, WHY))
     assert session.inner.errors == ["ValueError: bad, in store", "timeout: not acked inside Storm within 30 s"]
     assert session.answers == [Buried(), Buried()]
     session.bury(9)
     session.clock.advance(WAIT_SECONDS)
-    assert len(session.bolts.asked) == 1
+    assert len(session.bolts.callbacks) == 1
 
 
 def test_a_letter_that_has_a_reason_does_not_wait():
@@ -75,19 +75,19 @@ def test_letters_that_wait_at_the_end_are_not_written_and_their_messages_come_ag
     session.bury(7)
     session.sink.close()
     session.clock.advance(WAIT_SECONDS)
-    assert isinstance(session.answers[0], Failed) and session.inner.is_closed and not session.bolts.asked
+    assert isinstance(session.answers[0], Failed) and session.inner.is_closed and not session.bolts.callbacks
 
 
 def test_the_line_about_a_letter_waits_with_it_and_names_the_exception():
     session = Session()
     session.bury(7)
-    told = "orders-0 offset 7 failed 5 times and goes to the dead letters (attempts): {}"
-    assert session.lines.keeps(told.format(FAILED), "warn")
+    template = "orders-0 offset 7 failed 5 times and goes to the dead letters (attempts): {}"
+    assert session.lines.keeps(template.format(FAILED), "warn")
     assert not session.lines.keeps("orders-0 offset 8 failed 5 times and goes to the dead letters", "warn")
     session.clock.advance(WAIT_SECONDS)
-    session.bolts.asked.pop()(BoltsLately(False, WHY))
-    assert session.said == [(told.format("ValueError: bad, in store"), "warn")]
+    session.bolts.callbacks.pop()(BoltsLately(False, WHY))
+    assert session.logged == [(template.format("ValueError: bad, in store"), "warn")]
     session.bury(9)
     assert session.lines.keeps("orders-0 offset 9 failed 5 times", "warn")
     session.sink.close()
-    assert session.said[1:] == [("orders-0 offset 9 failed 5 times", "warn")]
+    assert session.logged[1:] == [("orders-0 offset 9 failed 5 times", "warn")]

@@ -118,19 +118,20 @@ def test_a_failure_as_late_as_the_message_timeout_is_a_timeout_and_no_fault_of_t
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_timeout_while_others_are_acked_counts_unless_a_bolt_says_that_it_holds_tuples(is_held):
     driver = driver_of(Numbers(), {"topology.message.timeout.secs": 10})
-    asked = []
-    driver.task.read_bolts = asked.append
+    callbacks = []
+    driver.task.read_bolts = callbacks.append
     driver.activate()
     first, second = emits(driver.next())
     driver.now_ms += 10_000
     (third, _) = emits(driver.next())
     driver.ack(third)
     assert driver.fail(first) == driver.fail(second) == [SYNC]
-    assert driver.instance.heard[-1] == ("ack", ("n", 2)) and len(asked) == 1, "the spout hears of it with the answer"
-    asked.pop()(BoltsLately(is_held, {}))
+    assert driver.instance.heard[-1] == ("ack", ("n", 2))
+    assert len(callbacks) == 1, "the spout hears of it with the answer"
+    callbacks.pop()(BoltsLately(is_held, {}))
     assert driver.wakes
     driver.work()
-    assert [each[:2] for each in driver.instance.heard[-2:]] == [("fail", ("n", 0)), ("fail", ("n", 1))]
+    assert [heard[:2] for heard in driver.instance.heard[-2:]] == [("fail", ("n", 0)), ("fail", ("n", 1))]
     assert driver.instance.unavailable is is_held
 
 
@@ -294,11 +295,11 @@ def test_a_spout_with_nothing_to_emit_holds_its_answer_for_a_while():
     driver = driver_of(Empty())
     assert driver.next() == []
     assert driver.task.next_deadline_ms() == driver.now_ms + 1  # when a spout is asked again by default
-    asked = []
+    elapsed_ms = []
     while not (answers := driver.work()):
-        asked.append(driver.now_ms - 1_000)
+        elapsed_ms.append(driver.now_ms - 1_000)
         driver.now_ms = driver.task.next_deadline_ms()
-    assert asked == [0, 1, 2, 4, 8] and answers == [SYNC] and driver.now_ms == 1_010
+    assert elapsed_ms == [0, 1, 2, 4, 8] and answers == [SYNC] and driver.now_ms == 1_010
 
 
 def test_an_idle_spout_holds_nothing_if_the_setting_says_so():
@@ -347,10 +348,10 @@ def test_a_reported_error_becomes_one_of_storms_with_its_traceback():
         raise RuntimeError("on purpose")
     except RuntimeError as error:
         driver.instance.collector.report_error(error)
-    (told, _) = driver.activate()
-    assert told["command"] == "error"
-    assert told["msg"].startswith("numbers[0]: RuntimeError: on purpose\nTraceback")
-    assert "test_spout_task" in told["msg"]
+    (report, _) = driver.activate()
+    assert report["command"] == "error"
+    assert report["msg"].startswith("numbers[0]: RuntimeError: on purpose\nTraceback")
+    assert "test_spout_task" in report["msg"]
 
 
 def test_an_exception_of_the_spout_comes_out_because_the_process_ends_by_it():

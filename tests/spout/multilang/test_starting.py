@@ -30,7 +30,8 @@ def test_storm_hears_every_ten_seconds_of_a_process_that_starts():
     written = []
     Starting(written.append, task(), waits(2)).end()
     answers = frames_of(b"".join(written))
-    assert [(each["command"], each["level"], each["msg"][:11]) for each in answers] == [("log", 2, "numbers[0]:")] * 2
+    lines = [(answer["command"], answer["level"], answer["msg"][:11]) for answer in answers]
+    assert lines == [("log", 2, "numbers[0]:")] * 2
     assert b"for 20 s" in written[1]
 
 

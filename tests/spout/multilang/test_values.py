@@ -102,8 +102,8 @@ def test_a_row_is_read_in_one_go():
 
 
 @given(GROUPED, GROUPED)
-def test_equal_values_are_grouped_together_and_different_ones_are_told_apart(one, other):
-    assert (grouping_json_of(one) == grouping_json_of(other)) == (one == other)
+def test_equal_values_are_grouped_together_and_different_ones_are_told_apart(first, second):
+    assert (grouping_json_of(first) == grouping_json_of(second)) == (first == second)
 
 
 @pytest.mark.parametrize("equal", [(1, 1.0, True), (0, -0.0, False), ((1, 2.0), (1.0, 2)), (2**60, float(2**60))])
