@@ -56,9 +56,9 @@ class Checker(Reader):
                 before, offset = offset, (yield from self.start_of(topic, partition))
                 assert offset > before, f"{topic}-{partition} cannot be read at {before}"
                 continue
-            found, found_ids, answer = read
-            records += found
-            ids |= found_ids
+            read_records, read_ids, answer = read
+            records += read_records
+            ids |= read_ids
             committed.update(committed_in(answer))
             state = answer.partitions[0]
             offset, before = end_of(state, offset), offset

@@ -396,8 +396,8 @@ class Reader(Client):
             return
         result = answer.topics[0].partitions[0]
         oracle, key = self.world.oracle, (topic_id, partition)
-        known = oracle.acked.get(key, {}).get(offset)
-        if result.error_code == 0 and known is not None and not oracle.may_be_gone(key, offset, known[0]):
+        acknowledged = oracle.acked.get(key, {}).get(offset)
+        if result.error_code == 0 and acknowledged is not None and not oracle.may_be_gone(key, offset, acknowledged[0]):
             assert result.offset == offset, f"lost-write: id {acked[offset]} of offset {offset} is at {result.offset}"
 
     def start_of(self, topic, partition):

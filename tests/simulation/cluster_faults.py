@@ -68,8 +68,10 @@ def takes_earlier_leader_epochs(patch):
         for name, topic in planned.topics.items():
             held, before = hosted.topic(name), forgotten.topic(name)
             if held is not None:
-                kept = {number for number, state in enumerate(before.partitions) if topic.partitions[number] == state}
-                states = [held.partitions[n] if n in kept else state for n, state in enumerate(topic.partitions)]
+                unchanged = {
+                    number for number, state in enumerate(before.partitions) if topic.partitions[number] == state
+                }
+                states = [held.partitions[n] if n in unchanged else state for n, state in enumerate(topic.partitions)]
                 planned.topics[name] = replace(topic, partitions=tuple(states))
         return planned
 

@@ -180,7 +180,7 @@ class Oracle:
         if is_sure and offset < committed:
             return  # another member has committed since this one was answered
         # A greater offset is of a later commit, which may be under way while this one is answered.
-        later = frozenset(each for each in doubtful if each > offset)
+        later = frozenset(other for other in doubtful if other > offset)
         self.offsets[group] = (offset, later) if is_sure else (committed, doubtful | {offset})
 
     def note_owner(self, group, generation, member_id):

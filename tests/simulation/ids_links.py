@@ -1,7 +1,7 @@
 """Links from the processes of ids_world.py to their coordinator: a ZooKeeper over a network, or a directory.
 
-A link has at most one outstanding request, because a claim has. Answers and events for the claim wait in `_told` until
-the process runs, so a process that was paused issues ids before it reads any of them.
+A link has at most one outstanding request, because a claim has. Answers and events for the claim wait in `_deliveries`
+until the process runs, so a process that was paused issues ids before it reads any of them.
 """
 
 from collections import Counter, deque
@@ -102,13 +102,13 @@ class Link:
 
     def __init__(self, shared):
         self.shared = shared
-        self._told = []
+        self._deliveries = []
 
-    def take_told(self):
-        told, self._told = self._told, []
-        late = [at_ms for at_ms, answer, _ in told if answer and self.shared.now_ms - at_ms > LEAD_MS]
+    def take_deliveries(self):
+        deliveries, self._deliveries = self._deliveries, []
+        late = [at_ms for at_ms, answer, _ in deliveries if answer and self.shared.now_ms - at_ms > LEAD_MS]
         self.shared.seen["answer read a lead late"] += len(late)
-        return [tell for _, _, tell in told]
+        return [tell for _, _, tell in deliveries]
 
     def _tell_outcome(self, outcome):
         if isinstance(outcome, CoordinationError):
@@ -120,7 +120,7 @@ class Link:
         self._tell(False, lambda claim, now_ms: claim.happened(event, now_ms))
 
     def _tell(self, answer, tell):
-        self._told.append((self.shared.now_ms, answer, tell))
+        self._deliveries.append((self.shared.now_ms, answer, tell))
 
 
 class ZooKeeperLink(Link):
@@ -138,12 +138,12 @@ class ZooKeeperLink(Link):
 
     @property
     def idle(self):
-        return self._request is None and not self._told
+        return self._request is None and not self._deliveries
 
     @property
     def waits(self):
         """Return True if only time, or the end of a fault, can bring progress."""
-        return self.idle or (self._cut and not self._told)
+        return self.idle or (self._cut and not self._deliveries)
 
     def send(self, operation):
         self._request = operation
@@ -179,21 +179,21 @@ class ZooKeeperLink(Link):
     def fault(self):
         """Cause one random network fault."""
         rng = self._servers.rng
-        what = rng.choice(FAULTS)
-        if what == "cut":
+        fault = rng.choice(FAULTS)
+        if fault == "cut":
             self.cut()
-        elif what == "heal":
+        elif fault == "heal":
             self.heal()
-        elif what == "lose answer" and self._request is not None and not self._cut:
+        elif fault == "lose answer" and self._request is not None and not self._cut:
             self.arrive(answered=False)
-        elif what == "hold answer":
+        elif fault == "hold answer":
             self.hold_answer()
-        elif what == "give up":
+        elif fault == "give up":
             self._give_up()
-        elif what == "expire":
+        elif fault == "expire":
             self._servers.seen["session expired"] += self._session in self._servers.heard_ms
             self._servers.end_session(self._session)
-        elif what == "arrive late":
+        elif fault == "arrive late":
             self._one_arrives_late()
 
     def hold_answer(self):
@@ -278,7 +278,7 @@ class DirectoryLink(Link):
 
     @property
     def idle(self):
-        return self._request is None and not self._told
+        return self._request is None and not self._deliveries
 
     @property
     def waits(self):

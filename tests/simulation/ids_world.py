@@ -152,7 +152,7 @@ class Process:
     def run(self):
         """Schedule the process: it reads incoming answers, its time passes, and its requests are sent."""
         self.link.wake(self.machine.true_ms)
-        for tell in self.link.take_told():
+        for tell in self.link.take_deliveries():
             tell(self.claim, self.clock.now_ms())
         self.claim.tick(self.clock.now_ms())
         operation = self.claim.take_operation()
@@ -344,13 +344,14 @@ class World:
 
     def isolate(self, process):
         """Cut a holder off for longer than its mark lasts, while it issues all the ids it can and is replaced."""
-        process = self.rng.choice([each for each in self.processes if each.claim.state is ClaimState.HELD] or [process])
+        holders = [holder for holder in self.processes if holder.claim.state is ClaimState.HELD]
+        process = self.rng.choice(holders or [process])
         self.seen["a holder cut off for a lead"] += process.claim.state is ClaimState.HELD
         process.link.cut()
         replaced_in = self.rng.randrange(12)
-        for each in range(12):
+        for interval in range(12):
             self.pass_time(LEAD_MS // 6)
-            if each == replaced_in:
+            if interval == replaced_in:
                 self.start_twice(process)
             for other in list(self.processes):
                 self.work_on(other)

@@ -40,10 +40,10 @@ class Runner:
         self.step()
         assert self.over
 
-    def _step(self, what):
+    def _step(self, step_name):
         if self.killed:
             raise Killed
-        self.at = what
+        self.at = step_name
         self.steps += 1
         self._paused.release()
         self._go.acquire()
@@ -121,9 +121,9 @@ class World:
         decided = set()
         for name in self.objects:
             if name.endswith(".decision.json"):
-                found = self.sink_now().find(int(name.rpartition("/")[2].partition(".")[0]))
-                decided |= set(found.receipt.files)
-                if found.state is LoadState.PUBLISHED:
-                    problems = list(self.sink_now().file_problems([found.receipt]))
+                stored = self.sink_now().find(int(name.rpartition("/")[2].partition(".")[0]))
+                decided |= set(stored.receipt.files)
+                if stored.state is LoadState.PUBLISHED:
+                    problems = list(self.sink_now().file_problems([stored.receipt]))
                     assert not problems, f"published, but {problems}"
         assert {name for name, _ in rows} <= decided, "leak: a plain reader sees a file of an undecided load"

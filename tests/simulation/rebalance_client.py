@@ -41,7 +41,7 @@ class Reading:
         self.topic_id = claimed.topic.topic_id
         self.stream = claimed.stream
         self.offset = claimed.offset
-        self.told = None
+        self.processed_offset = None
 
 
 class Client:
@@ -225,11 +225,12 @@ class Client:
                         self._take_events(now)
                 case Stopped(partition):
                     reading = self.readings.pop(partition, None)
-                    if reading is not None and reading.told is not None:
-                        self.world.ensemble.last_told[self.name, partition] = reading.identity, reading.told
+                    if reading is not None and reading.processed_offset is not None:
+                        processed = reading.identity, reading.processed_offset
+                        self.world.ensemble.last_processed[self.name, partition] = processed
                 case Lost(partition, _):
                     self.readings.pop(partition, None)
-                    self.world.ensemble.last_told.pop((self.name, partition), None)
+                    self.world.ensemble.last_processed.pop((self.name, partition), None)
                 case LookAgain():
                     self.look_ms = min(self.look_ms, now.ms + 1_100)
                 case RebalanceFailed() | Closed():
@@ -260,5 +261,5 @@ class Client:
 
     def tell(self, reading, partition, offset):
         """Tell the core what the program is done with."""
-        reading.told = offset
+        reading.processed_offset = offset
         self.core.processed(partition, offset)

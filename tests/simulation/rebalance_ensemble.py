@@ -20,7 +20,7 @@ class GroupEnsemble(Ensemble):
     def __init__(self):
         super().__init__()
         self.done = {}
-        self.last_told = {}
+        self.last_processed = {}
         """The position that the owner of a partition had when it stopped the partition."""
         self.names_of_sessions = {}
         self.changes = 0
@@ -78,10 +78,11 @@ class GroupEnsemble(Ensemble):
         assert owner == client, f"{client} released {path} of {owner}"
         if not is_replaced:
             partition = partition_of(path)
-            told = self.last_told.pop((owner, partition), None)
-            if told is not None and told[0] == self.identity_of_offsets(partition.topic):
+            processed = self.last_processed.pop((owner, partition), None)
+            if processed is not None and processed[0] == self.identity_of_offsets(partition.topic):
                 offset = self.offset(partition)
-                assert offset is not None and offset >= told[1], f"{path} was released at {offset}, done to {told[1]}"
+                is_committed = offset is not None and offset >= processed[1]
+                assert is_committed, f"{path} was released at {offset}, done to {processed[1]}"
 
     def _check_offset(self, write, before, operations):
         """Check that an offset does not go back, and covers only what programs are done with."""

@@ -90,7 +90,7 @@ def commit_of_the_queue(monkeypatch):
     """A consumer commits what lies in its queue, and what its program works on."""
 
     def tell(client, reading, partition, offset):
-        reading.told = offset
+        reading.processed_offset = offset
         client.core.processed(partition, client.world.end(partition, reading.identity) or offset)
 
     monkeypatch.setattr(Client, "tell", tell)

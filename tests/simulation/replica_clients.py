@@ -54,11 +54,11 @@ class ReplicaClients:
         fields = {}
         if random.randrange(2):
             producer = random.randrange(PRODUCERS)
-            known = {active.producer_id: active.last_sequence for active in log.producers.active()}
+            last_sequences = {active.producer_id: active.last_sequence for active in log.producers.active()}
             fields = {
                 "producer_id": producer,
                 "producer_epoch": 0,
-                "base_sequence": known.get(producer, -1) + 1,
+                "base_sequence": last_sequences.get(producer, -1) + 1,
                 "transactional": producer >= TRANSACTIONAL_FROM,
             }
         return encode_batch(records, base_timestamp_ms=START_MS + self.ms, **fields), records
@@ -73,7 +73,7 @@ class ReplicaClients:
             if producer < 0 or producer not in producers:
                 producers.add(producer)
                 sent.append((bytearray(batch), records))
-        staged = [(memoryview(each), validate(memoryview(each), log.config, node.config)) for each, _ in sent]
+        staged = [(memoryview(encoded), validate(memoryview(encoded), log.config, node.config)) for encoded, _ in sent]
         offset, node.stamp.last = log.log_end_offset, []
         is_done = False
         try:
@@ -82,9 +82,9 @@ class ReplicaClients:
         except ApiError as error:
             self.note(f"{node.number} refuses an append: {error}")
         finally:
-            left = list(node.stamp.last)
+            ids_left = list(node.stamp.last)
             for (data, records), (_, header) in zip(sent, staged, strict=True):
-                own, left = left[: header.record_count], left[header.record_count :]
+                own, ids_left = ids_left[: header.record_count], ids_left[header.record_count :]
                 if len(own) < header.record_count:
                     break
                 attempt = Attempt(bytes(data[16:]), own, header, records)
@@ -133,9 +133,10 @@ class ReplicaClients:
         done = log_appender.append(
             log, data, validate(data, log.config, node.config), node.stamp, node.now(self.ms)
         )
-        told = [first + n for first, count in done.runs for n in range(count)]
+        repeated_ids = [first + n for first, count in done.runs for n in range(count)]
         assert done.duplicate and done.base_offset == offset, "a batch that is in the log was appended again"
-        assert told == ids or self.compacts, f"a repeated batch is told the ids {told}, its first were {ids}"
+        is_same = repeated_ids == ids or self.compacts
+        assert is_same, f"a repeated batch is told the ids {repeated_ids}, its first were {ids}"
         self.counts["duplicates"] += 1
 
     def delete_records(self, partition):

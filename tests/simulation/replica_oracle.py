@@ -78,14 +78,14 @@ class Partition:
         """Check the log that a start has found, and take it as what the log must be from now on."""
         end, least = log.log_end_offset, replica.least_end(power=power)
         assert end >= least, f"{log.name} ends at {end}, it had {least}"
-        found = [(header.base_offset, header.last_offset, header.leader_epoch) for header in headers_of(log)]
+        spans = [(header.base_offset, header.last_offset, header.leader_epoch) for header in headers_of(log)]
         before = replica.spans
-        if replica.cut is not None and not found and log.log_start_offset == end == replica.cut[0]:
+        if replica.cut is not None and not spans and log.log_start_offset == end == replica.cut[0]:
             replica.begin_anew(end)
         else:
-            tail = [span for span in found if span[0] >= replica.end and (span[0], span[2]) in replica.unfinished]
+            tail = [span for span in spans if span[0] >= replica.end and (span[0], span[2]) in replica.unfinished]
             replica.spans = [span for span in before if span[1] < end] + tail
-            is_cut_within = found and any(span[0] < end <= span[1] for span in before)
+            is_cut_within = spans and any(span[0] < end <= span[1] for span in before)
             assert not is_cut_within, f"{log.name} ends inside a batch"
             replica.end = end
         replica.cut = None
@@ -97,29 +97,29 @@ class Partition:
         """Check a log against the batches that it must have, byte by byte and id by id."""
         name, end = f"{log.name} of {replica.number}", log.log_end_offset
         assert end == replica.end, f"{name} ends at {end}, not at {replica.end}"
-        found = {}
+        spans = {}
         ids = _ids_by_offset(log)
         for segment in log.segments.all:
             data = segment.log.read(0, segment.size)
             for position, header in walk(data):
                 span = header.base_offset, header.last_offset, header.leader_epoch
-                found[header.base_offset] = span
+                spans[header.base_offset] = span
                 self._check_batch(name, data, position, header, ids)
         # A follower may begin after the gap that its leader's cleaner has left.
-        start_max = max(self.log_start, min(found, default=0) if self.compacts else 0)
+        start_max = max(self.log_start, min(spans, default=0) if self.compacts else 0)
         assert log.log_start_offset <= start_max, f"{name} begins at {log.log_start_offset}"
         assert not ids or sorted(ids.values()) == [ids[offset] for offset in sorted(ids)], f"{name}: ids do not rise"
         must = {span[0]: span for span in replica.spans}
-        more = [span for base, span in found.items() if must.get(base) != span]
+        more = [span for base, span in spans.items() if must.get(base) != span]
         assert not more, f"{name} has {more}, which it must not have"
         if not self.compacts:
-            left = [span for span in replica.spans if span[1] >= log.log_start_offset and span[0] not in found]
-            assert not left, f"{name} lacks {left}"
+            missing = [span for span in replica.spans if span[1] >= log.log_start_offset and span[0] not in spans]
+            assert not missing, f"{name} lacks {missing}"
         elif replica.end >= replica.gaps_below:
-            self._check_keys(name, log, replica, found, ids)
-        self._check_epochs(name, log, found)
+            self._check_keys(name, log, replica, spans, ids)
+        self._check_epochs(name, log, spans)
         if replica.end >= replica.gaps_end:
-            self._check_producers(name, log, replica, found)
+            self._check_producers(name, log, replica, spans)
 
     def _check_batch(self, name, data, position, header, ids):
         at = header.base_offset, header.leader_epoch
@@ -138,7 +138,7 @@ class Partition:
             f"{name}: offset {at[0]} of epoch {at[1]} has records that were not written there"
         )
 
-    def _check_keys(self, name, log, replica, found, ids):
+    def _check_keys(self, name, log, replica, spans, ids):
         """Check that no key has lost its last record."""
         latest, opened = {}, {}
         for base, _, epoch in replica.spans:
@@ -158,11 +158,11 @@ class Partition:
         lost = {key: offset for key, offset in latest.items() if offset >= log.log_start_offset and offset not in ids}
         assert not lost, f"{name}: these keys have lost their last record: {lost}"
 
-    def _check_epochs(self, name, log, found):
+    def _check_epochs(self, name, log, spans):
         """Check that each epoch with a batch is known from its first batch on."""
         assert log.epochs == sorted(set(log.epochs)), f"{name}: epochs {log.epochs}"
         firsts = {}
-        for base, last, epoch in sorted(found.values()):
+        for base, last, epoch in sorted(spans.values()):
             if last >= log.log_start_offset:
                 firsts.setdefault(epoch, base)
         starts = dict(log.epochs)
@@ -172,9 +172,9 @@ class Partition:
             is_right = begun is not None and base <= begun <= max(base, self.log_start) or self.compacts
             assert begun is not None and is_right, f"{name}: epoch {epoch} begins at {begun}, not {base}: {log.epochs}"
 
-    def _check_producers(self, name, log, replica, found):
+    def _check_producers(self, name, log, replica, spans):
         """Check the next sequence of each producer, and the open and aborted transactions."""
-        known = {active.producer_id: active for active in log.producers.active()}
+        active_producers = {active.producer_id: active for active in log.producers.active()}
         last, opened, aborted = {}, {}, []
         for base, last_offset, epoch in replica.spans:
             attempt = self.attempts[base, epoch][-1]
@@ -189,12 +189,13 @@ class Partition:
                 if header.is_transactional:
                     opened.setdefault(header.producer_id, base)
         for producer_id, sequence in last.items():
-            has = known[producer_id].last_sequence if producer_id in known else None
-            assert has == sequence, f"{name}: producer {producer_id} is at sequence {has}, not {sequence}"
+            last_sequence = active_producers[producer_id].last_sequence if producer_id in active_producers else None
+            is_right = last_sequence == sequence
+            assert is_right, f"{name}: producer {producer_id} is at sequence {last_sequence}, not {sequence}"
         if log.log_start_offset == 0 and not self.compacts:
             assert log.producers.open_transactions() == opened, f"{name}: open transactions"
-            found = log_reader.aborted_transactions(log, 0, log.log_end_offset)
-            assert found == aborted, f"{name}: aborted transactions {found}, not {aborted}"
+            own_aborted = log_reader.aborted_transactions(log, 0, log.log_end_offset)
+            assert own_aborted == aborted, f"{name}: aborted transactions {own_aborted}, not {aborted}"
 
     # --- all logs ------------------------------------------------------------------------------------------------
 

@@ -84,8 +84,8 @@ class CommittedRecords:
                 continue  # a leader that is replaced, and has not heard of it, or one of a topic that is being deleted
             name = f"{log.name} of {process.id} in epoch {epoch}"
             committed = self.partitions.setdefault(key, Committed())
-            place, high_watermark = (process, log, epoch), log.high_watermark
-            before = self._highest.get(place)
+            leadership, high_watermark = (process, log, epoch), log.high_watermark
+            before = self._highest.get(leadership)
             if before is None:
                 leader = self._leaders.setdefault((*key, epoch), process.id)
                 assert leader == process.id, f"two leaders: {leader} and {process.id} lead {log.name} in epoch {epoch}"
@@ -93,7 +93,7 @@ class CommittedRecords:
             else:
                 assert high_watermark >= before, f"HW falls: that of {name} from {before} to {high_watermark}"
             if high_watermark != before:
-                self._highest[place] = high_watermark
+                self._highest[leadership] = high_watermark
             if high_watermark > committed.end:
                 self._commit(name, log, committed, epoch, high_watermark)
             committed.stored_end = max(committed.stored_end, min(high_watermark, log.durability.end_offset))
@@ -110,9 +110,9 @@ class CommittedRecords:
         own, compacted = batches_of(log, start, committed_end), key in self._oracle.compacted
         for base, batch in committed.batches.items():
             if start <= batch.last_offset < committed_end:
-                found = own.get(base)
-                is_kept = compacted if found is None else found.is_as(batch, start, compacted=compacted)
-                assert is_kept, f"lost-commit: {name} has {found} at {base}, and {batch} is committed"
+                own_batch = own.get(base)
+                is_kept = compacted if own_batch is None else own_batch.is_as(batch, start, compacted=compacted)
+                assert is_kept, f"lost-commit: {name} has {own_batch} at {base}, and {batch} is committed"
 
     def _commit(self, name, log, committed, epoch, end):
         """Note that a high watermark has come to `end`."""

@@ -189,11 +189,11 @@ def tells_no_high_watermark_after_a_cut(patch):
     """R4: a leader counts the high watermark of an answer that cuts a log as told."""
 
     def is_news(partition, result):
-        known = partition.high_watermark, partition.log_start_offset
+        before = partition.high_watermark, partition.log_start_offset
         failed = bool(result.error_code)
         partition.high_watermark = -1 if failed else result.high_watermark
         partition.log_start_offset = result.log_start_offset
-        is_known = known == (result.high_watermark, result.log_start_offset)
+        is_known = before == (result.high_watermark, result.log_start_offset)
         return failed or not is_known or result.diverging is not None or result.size > 0
 
     patch.setattr(WantedPartition, "is_news", is_news)
@@ -227,8 +227,9 @@ def takes_answers_of_earlier_epochs(patch):
     """E5: a follower takes an answer to a fetch of an earlier epoch, and one of an earlier leader."""
 
     def is_asked_so(session, ask):
-        asked, known = session._asked(ask.key), session._known.get(ask.key)
-        return known is not None and asked is not None and asked[:3] == known[:3]
+        asked_partition, known_partition = session._asked(ask.key), session._known.get(ask.key)
+        is_known = known_partition is not None and asked_partition is not None
+        return is_known and asked_partition[:3] == known_partition[:3]
 
     patch.setattr(FetchSession, "_is_asked_so", is_asked_so)
     patch.setattr(ReplicaFetcher, "unfollow", lambda replica_fetcher, topic, partition: None)

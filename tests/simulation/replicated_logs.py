@@ -59,11 +59,11 @@ def _is_whole(log, start):
     if not log.config.compacts:
         return True
     headers = [header for segment in log.segments.all for _, header in segment.batches()]
-    kept = [header for header in headers if header.last_offset >= start]
-    if any(header.delete_horizon_ms is not None for header in kept):
+    from_start = [header for header in headers if header.last_offset >= start]
+    if any(header.delete_horizon_ms is not None for header in from_start):
         return False
-    first = min([header.base_offset for header in kept], default=log.log_end_offset)
-    return first <= start and sum(header.record_count for header in kept) == log.log_end_offset - first
+    first = min([header.base_offset for header in from_start], default=log.log_end_offset)
+    return first <= start and sum(header.record_count for header in from_start) == log.log_end_offset - first
 
 
 def content_of(log, start):

@@ -43,8 +43,8 @@ class ReplicatedOracle(Oracle):
         key = topic_id, partition
         self.unclean_epochs[key] = epoch
         self.committed.forget(key)
-        for known in (self.acked, self.read, self.latest):
-            known.pop(key, None)
+        for history in (self.acked, self.read, self.latest):
+            history.pop(key, None)
         self.losses += 1
         for transaction in self.transactions:
             transaction.is_forgotten = True
@@ -56,9 +56,9 @@ class ReplicatedOracle(Oracle):
         key = topic_id, partition
         self.unclean_epochs[key] = epoch
         end = self.committed.keep_stored(key)
-        self.read[key] = {offset: found for offset, found in self.read.get(key, {}).items() if offset < end}
-        for group, (told, doubtful) in self.offsets.items():
-            self.offsets[group] = self._sure_offsets.get(group, -1), doubtful | {told}
+        self.read[key] = {offset: record for offset, record in self.read.get(key, {}).items() if offset < end}
+        for group, (committed, doubtful) in self.offsets.items():
+            self.offsets[group] = self._sure_offsets.get(group, -1), doubtful | {committed}
 
     def note_offset(self, group, offset, *, is_sure):
         super().note_offset(group, offset, is_sure=is_sure)
@@ -78,9 +78,9 @@ class ReplicatedOracle(Oracle):
         seen = super().check_read(partition, start, records, ids)
         read = self.read.setdefault(partition, {})
         for offset, value in records:
-            found = value, ids[offset]
-            before = read.setdefault(offset, found)
-            assert before == found, f"inconsistent-offsets: {partition} has {found} at {offset}, and had {before}"
+            record = value, ids[offset]
+            before = read.setdefault(offset, record)
+            assert before == record, f"inconsistent-offsets: {partition} has {record} at {offset}, and had {before}"
         if records:
             last = records[-1][0]
             lost = self._lost(partition, start, last, {offset for offset, _ in records})
@@ -96,8 +96,10 @@ class ReplicatedOracle(Oracle):
         return self._is_superseded(partition, value) or self._may_be_aborted(partition, value)
 
     def _may_be_aborted(self, partition, value):
-        transactions = (each for each in self.transactions if value in each.values.get(partition, ()))
-        return any(not (transaction.commits and transaction.answered) for transaction in transactions)
+        return any(
+            value in transaction.values.get(partition, ()) and not (transaction.commits and transaction.answered)
+            for transaction in self.transactions
+        )
 
     def _is_superseded(self, partition, value):
         """Return True if a later value of the same key may be in the same partition."""

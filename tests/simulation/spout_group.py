@@ -24,34 +24,34 @@ class GroupOfRuns:
         """Forget a member that stopped or was killed."""
         if member in self.members:
             self.members.remove(member)
-        self.owners = {place: owner for place, owner in self.owners.items() if owner is not member}
+        self.owners = {partition: owner for partition, owner in self.owners.items() if owner is not member}
         self.rebalance()
 
     def lose(self, member):
         """Take a member's partitions away at once, as when its session has expired."""
-        member.lose(*[place for place, owner in self.owners.items() if owner is member])
-        self.owners = {place: owner for place, owner in self.owners.items() if owner is not member}
+        member.lose(*[partition for partition, owner in self.owners.items() if owner is member])
+        self.owners = {partition: owner for partition, owner in self.owners.items() if owner is not member}
         self.rebalance()
 
     def rebalance(self):
         """Divide the partitions anew: a partition that another member has is handed over first."""
         for member in self.members:
             released, member.released = member.released, []
-            for place in released:
-                if self.owners.get(place) is member:
-                    del self.owners[place]
+            for partition in released:
+                if self.owners.get(partition) is member:
+                    del self.owners[partition]
         if not self.members:
             return
         log = self.world.log
         wanted = {(log.topic, n): self.members[n % len(self.members)] for n in log.kept}
-        for place, owner in list(self.owners.items()):
-            if wanted.get(place) is not owner:
-                owner.revoke(place)
-        for place, member in wanted.items():
-            if place not in self.owners:
-                self.owners[place] = member
+        for partition, owner in list(self.owners.items()):
+            if wanted.get(partition) is not owner:
+                owner.revoke(partition)
+        for partition, member in wanted.items():
+            if partition not in self.owners:
+                self.owners[partition] = member
                 self.moved += 1
-                member.assign(place)
+                member.assign(partition)
 
 
 class Member(MemoryGroup):

@@ -15,7 +15,7 @@ from tests.poison import PASSES_LENGTHS, resealed
 TOPIC = "t"
 
 
-class Place(NamedTuple):
+class MessagePosition(NamedTuple):
     """Where a message was appended: the topic's id at that time, the partition, the offset, and the leader epoch."""
 
     topic_id: str
@@ -35,7 +35,7 @@ class SimulatedWorld(MemoryWorld):
         self.written = {}  # id -> value; of a poison batch its first id
         self.wrong = {}  # message or partition -> what is wrong with it
         self._poison = {}  # data of a batch that cannot be decoded -> its first id
-        self._places = {}
+        self._positions = {}
         self._owners = {}
 
     # --- the log
@@ -46,21 +46,21 @@ class SimulatedWorld(MemoryWorld):
 
     def append_poison(self, partition):
         batch = resealed(PASSES_LENGTHS, base_timestamp=len(self.written))  # so that each batch has other bytes
-        found = self.log.append_poison(batch, partition)
-        self._poison[found.data] = found.first_id
-        self._keep(found.first_id, None, partition, found.base_offset)
+        appended = self.log.append_poison(batch, partition)
+        self._poison[appended.data] = appended.first_id
+        self._keep(appended.first_id, None, partition, appended.base_offset)
 
     def _keep(self, id, value, partition, offset):
         self.written[id] = value
-        self._places[id] = Place(self.log.topic_id, partition, offset, self.log.epochs[partition][-1][0])
+        self._positions[id] = MessagePosition(self.log.topic_id, partition, offset, self.log.epochs[partition][-1][0])
 
     def in_the_log(self):
         """Return the ids that the log holds, those of whole poison batches included."""
         log: MemoryLog = self.log
-        found = {record.id for number in log.kept for record in log.records(number)}
+        ids = {record.id for number in log.kept for record in log.records(number)}
         for number, batches in log.poison.items():
-            found |= {batch.first_id for batch in batches if batch.base_offset >= log.starts[number]}
-        return found
+            ids |= {batch.first_id for batch in batches if batch.base_offset >= log.starts[number]}
+        return ids
 
     # --- what became of the messages
 
@@ -97,8 +97,8 @@ class SimulatedWorld(MemoryWorld):
         elif document.owner not in owners:
             owners.append(document.owner)
         for id in self.in_the_log() - self.settled:
-            if _calls_settled(document, self._places[id]):
-                self.wrong[id] = f"{document.progress} of {partition} passes it, at {self._places[id]}"
+            if _calls_settled(document, self._positions[id]):
+                self.wrong[id] = f"{document.progress} of {partition} passes it, at {self._positions[id]}"
 
 
 class _Watched:
@@ -117,14 +117,14 @@ class _Watched:
         self._store.close()
 
 
-def _calls_settled(document, place):
+def _calls_settled(document, position):
     """Return True if the document says that the message at this place is settled.
 
     It says nothing of a topic that was created later, nor of a later leader epoch.
     """
-    if document.partition != place.partition:
+    if document.partition != position.partition:
         return False
-    if document.topic_id not in ("", place.topic_id) or 0 <= document.leader_epoch < place.leader_epoch:
+    if document.topic_id not in ("", position.topic_id) or 0 <= document.leader_epoch < position.leader_epoch:
         return False
     offset, done = document.progress
-    return place.offset < offset or any(start <= place.offset < end for start, end in done)
+    return position.offset < offset or any(start <= position.offset < end for start, end in done)

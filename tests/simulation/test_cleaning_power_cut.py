@@ -86,13 +86,13 @@ class Life:
         assert not world.manager.offline, world.manager.offline
         end = world.log.log_end_offset
         assert end >= self.synced and world.log.log_start_offset <= self.deleted
-        found, ids = world.records(), world.ids()
-        for offset, pair in found.items():
+        records, ids = world.records(), world.ids()
+        for offset, pair in records.items():
             assert (*pair, ids[offset]) == self.written[offset], f"offset {offset} is not what was written there"
-        kept = {offset: each for offset, each in self.written.items() if offset < end}
-        last = {key: offset for offset, (key, _, _) in kept.items() if offset >= world.log.log_start_offset}
-        assert all(offset in found for offset in last.values()), "a key has lost its last record"
-        self.written = kept
+        surviving = {offset: record for offset, record in self.written.items() if offset < end}
+        last = {key: offset for offset, (key, _, _) in surviving.items() if offset >= world.log.log_start_offset}
+        assert all(offset in records for offset in last.values()), "a key has lost its last record"
+        self.written = surviving
         self.synced = world.log.durability.flushed.offset  # later ones may yet be lost
         self.deleted = world.log.log_start_offset
 

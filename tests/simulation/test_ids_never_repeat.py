@@ -62,8 +62,8 @@ def check(seed):
     try:
         play(seed)
     except Exception as error:
-        where = os.path.relpath(__file__)
-        replay = f"replay: FLAKELOG_SEEDS={seed} .venv/bin/python -m pytest {where} -k no_id_twice"
+        path = os.path.relpath(__file__)
+        replay = f"replay: FLAKELOG_SEEDS={seed} .venv/bin/python -m pytest {path} -k no_id_twice"
         raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{replay}") from error
 
 

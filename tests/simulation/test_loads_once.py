@@ -93,27 +93,31 @@ class History:
         for runner in list(world.running):
             world.kill(runner)
         last = world.run(accept_loss=True, **self.options)
-        found = verify(world.sink_now())
-        assert not found.problems, found.problems
+        verification = verify(world.sink_now())
+        assert not verification.problems, verification.problems
         seen = {value for _, value in plain_reader(world.objects)}
         if last.error is not None:
             assert isinstance(last.error, OtherLog) and self.loses, repr(last.error)
             return
-        lost = {f"{world.topics.life}/{one.partition}/{n}" for one in found.lost for n in range(one.start, one.end)}
-        assert found.unfinished is None
+        lost = {
+            f"{world.topics.life}/{lost_range.partition}/{n}"
+            for lost_range in verification.lost
+            for n in range(lost_range.start, lost_range.end)
+        }
+        assert verification.unfinished is None
         first = world.sink_now().find(0)
         begin = first.load.starts if first else dict(enumerate(world.topics.starts))  # expired before the first load
         early = {f"{world.topics.life}/{p}/{n}" for p, start in begin.items() for n in range(start)}
         assert seen == world.topics.values() - lost - early, "lost: rows of the log that no load has"
         assert not seen & lost, "a row is loaded and called lost"
-        assert found.rows == len(seen), "receipts have other rows than the files"
+        assert verification.rows == len(seen), "receipts have other rows than the files"
 
 
 def seeds(default):
-    asked = os.environ.get("FLAKELOG_SEEDS")
-    if asked is None:
+    text = os.environ.get("FLAKELOG_SEEDS")
+    if text is None:
         return default
-    first, _, last = asked.partition("-")
+    first, _, last = text.partition("-")
     return range(int(first), int(last or first) + 1)
 
 
@@ -215,11 +219,11 @@ class ForgetfulSink(ParquetSink):
     """Takes a saved plan for a published load."""
 
     def find(self, number):
-        found = super().find(number)
+        stored = super().find(number)
         return (
-            StoredLoad(found.load, LoadState.PUBLISHED, found.receipt)
-            if found and found.state is LoadState.PLANNED
-            else found
+            StoredLoad(stored.load, LoadState.PUBLISHED, stored.receipt)
+            if stored and stored.state is LoadState.PLANNED
+            else stored
         )
 
 

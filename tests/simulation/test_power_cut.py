@@ -156,7 +156,7 @@ class Life:
         batches = self.some_batches(part, self.random.randrange(1, 6))
         self.trouble(part_number)
         sent = [bytearray(batch) for batch in batches]
-        staged = [(memoryview(each), validate(memoryview(each), self.topic, self.broker)) for each in sent]
+        staged = [(memoryview(encoded), validate(memoryview(encoded), self.topic, self.broker)) for encoded in sent]
         offset, self.stamp.last = log.log_end_offset, []
         try:
             done, _ = log_appender.append_batches(log, staged, self.stamp, Now(self.now_ms - START_MS, self.now_ms))
@@ -165,9 +165,9 @@ class Life:
             done = []
         self.storage.free_bytes = None
         self.storage.failing_cuts.clear()
-        left = list(self.stamp.last)
+        ids_left = list(self.stamp.last)
         for number, (_, header) in enumerate(staged):
-            own, left = left[: header.record_count], left[header.record_count :]
+            own, ids_left = ids_left[: header.record_count], ids_left[header.record_count :]
             if len(own) < header.record_count:
                 break
             content = bytes(sent[number][16:])
@@ -180,7 +180,7 @@ class Life:
                     part.sequences[header.producer_id] = after, bytes(batches[number]), offset
             offset += header.record_count
         if done:
-            assert not left and log.log_end_offset == done[-1][1] + 1
+            assert not ids_left and log.log_end_offset == done[-1][1] + 1
             self.manager.appended(log)
             self.syncs += self.manager.take_syncs()
 
@@ -312,25 +312,26 @@ class Life:
             ids = ids_of(log_reader.ids_of(log, 0, log.log_end_offset)) if log.log_end_offset else []
             readers, part.read = part.read, []
             for seen, epoch in readers:
-                kept = next((n for n, pair in enumerate(zip(seen, ids, strict=False)) if len(set(pair)) == 2), None)
-                kept = min(len(seen), len(ids)) if kept is None else kept
-                found, end = leader_epochs.end_of(log.epochs, epoch, log.log_end_offset)
-                assert found <= epoch and min(end, len(seen)) == kept, f"{log.name}: {kept} are left, {found, end}"
-                self.truncations += kept < min(len(seen), len(ids))
-                if kept == len(seen):
+                same = next((n for n, pair in enumerate(zip(seen, ids, strict=False)) if len(set(pair)) == 2), None)
+                same = min(len(seen), len(ids)) if same is None else same
+                closest_epoch, end = leader_epochs.end_of(log.epochs, epoch, log.log_end_offset)
+                is_right = closest_epoch <= epoch and min(end, len(seen)) == same
+                assert is_right, f"{log.name}: {same} are left, {closest_epoch, end}"
+                self.truncations += same < min(len(seen), len(ids))
+                if same == len(seen):
                     part.read.append((seen, epoch))
 
     # --- the oracle ----------------------------------------------------------------------------------------------
 
     def check(self, log, part):
         """Check the log found after a restart; the oracle continues from it."""
-        found, ids = {}, []
+        batches, ids = {}, []
         for segment in log.segments.all:
             data = segment.log.read(0, segment.size)
             end = 0
             for position, header in walk(data):
                 assert header.base_offset == segment.base_offset + sum(h.record_count for _, h in walk(data[:position]))
-                found[header.base_offset] = data[position + 16 : position + header.size], header
+                batches[header.base_offset] = data[position + 16 : position + header.size], header
                 end = position + header.size
             assert end == segment.size, f"{segment.log.path} does not end at a batch"
             entries = segment.ids.file.read(0, segment.ids.file.size)
@@ -345,22 +346,22 @@ class Life:
         must = max(part.durable, part.written)
         assert log.log_end_offset >= must, f"{log.name} ends at {log.log_end_offset}, it had {must}"
         assert log.last_id == (ids[-1] if ids else log.last_id)
-        kept = {}
-        for offset, (content, header) in found.items():
+        acked = {}
+        for offset, (content, header) in batches.items():
             own = ids[offset : header.last_offset + 1]
             if header.last_offset < must:
                 assert (content, own) == part.acked[offset][:2], f"offset {offset}: not what was acknowledged"
             assert (content, own) in part.attempts[offset], f"offset {offset} has ids it was not given"
-            kept[offset] = content, own, header.last_offset
-        self.check_lookups(log, found, ids)
-        self.check_transactions(log, found)
-        self.go_on(log, part, kept, found)
+            acked[offset] = content, own, header.last_offset
+        self.check_lookups(log, batches, ids)
+        self.check_transactions(log, batches)
+        self.go_on(log, part, acked, batches)
 
     @staticmethod
-    def check_transactions(log, found):
+    def check_transactions(log, batches):
         """Check that open and aborted transactions are exactly those of the batches and markers."""
         opened, aborted = {}, []
-        for offset, (content, header) in sorted(found.items()):
+        for offset, (content, header) in sorted(batches.items()):
             if header.is_control:
                 first = opened.pop(header.producer_id, None)
                 if first is not None and not decode_marker(placed(content, header)).commit:
@@ -371,12 +372,12 @@ class Life:
         assert log.last_stable_offset == min(opened.values(), default=log.log_end_offset)
         assert log_reader.aborted_transactions(log, 0, log.log_end_offset) == aborted
 
-    def go_on(self, log, part, kept, found):
-        part.acked = kept
-        part.attempts = {offset: [(content, own)] for offset, (content, own, _) in kept.items()}
+    def go_on(self, log, part, acked, batches):
+        part.acked = acked
+        part.attempts = {offset: [(content, own)] for offset, (content, own, _) in acked.items()}
         part.written = 0  # the next cut may still take these, because they need not be on the disk
         part.sequences = {}
-        for offset, (content, header) in found.items():
+        for offset, (content, header) in batches.items():
             if header.producer_id >= 0 and not header.is_control:
                 batch = bytes(16) + content
                 part.sequences[header.producer_id] = header.base_sequence + header.record_count, whole(batch), offset
@@ -394,7 +395,7 @@ class Life:
             before = [h.max_timestamp for h in batches.values() if h.last_offset <= segment.base_offset + relative]
             assert time_ms == max(before)
 
-    def check_lookups(self, log, found, ids):
+    def check_lookups(self, log, batches, ids):
         if not ids:
             return
         offset = self.random.randrange(len(ids))
@@ -403,7 +404,7 @@ class Life:
         assert header.base_offset <= offset <= header.last_offset
         assert log_reader.offset_of_id(log, ids[offset]) == offset
         time_ms = START_MS + self.random.randrange(-1000, 1100)
-        records = [r for content, h in found.values() for r in decode_records(placed(content, h))]
+        records = [r for content, h in batches.values() for r in decode_records(placed(content, h))]
         expected = next(((r.offset, r.timestamp_ms) for r in records if r.timestamp_ms >= time_ms), None)
         assert log_reader.offset_of_time(log, time_ms) == expected
 

@@ -35,14 +35,14 @@ def after_power_cut(broker, seed):
 def messages(broker):
     """Return the messages of each partition that is served; a Fetch returns those of one segment."""
     client = broker.connect()
-    found = {}
+    by_log = {}
     for log in broker.services.logs.all():
-        values = found[log.name] = []
+        values = by_log[log.name] = []
         while log.log_start_offset + len(values) < log.log_end_offset:
             values += client.fetch(log.topic, log.log_start_offset + len(values), log.partition)
         for number, value in enumerate(values):  # each by a search of its own
             assert client.fetch(log.topic, log.log_start_offset + number, log.partition)[0] == value
-    return found
+    return by_log
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -143,27 +143,27 @@ class Simulation:
 
     def answer_late(self):
         late, self.late = self.late, []
-        for each in late:
-            each()
+        for answer in late:
+            answer()
 
     def rebalance(self):
         """Take a partition from the process, at once or after a hand-over, and give it back a little later."""
         (group,) = self.world.groups.values()
-        place = "in", self.chance.randrange(PARTITIONS)
+        partition = "in", self.chance.randrange(PARTITIONS)
         self.advance(1)  # so that the process has its partitions
         self.give_back()
         if self.chance.random() < 0.5:
-            group.lose(place)
-            group.released.append(place)
+            group.lose(partition)
+            group.released.append(partition)
         else:
-            group.revoke(place)
+            group.revoke(partition)
         self.advance(self.chance.randint(0, 200))
         self.give_back()
 
     def give_back(self):
         for group in self.world.groups.values():
-            for place in sorted(set(group.released)):
-                group.assign(place)
+            for partition in sorted(set(group.released)):
+                group.assign(partition)
             group.released.clear()
 
     def advance(self, ms):
@@ -215,7 +215,7 @@ class Simulation:
             "not committed": [n for n, p in self.world.progress("in").items() if p.offset != self.end(n)],
             "still held": self.settlement.held_bytes,
         }
-        return {name: what for name, what in wrong.items() if what}
+        return {name: violations for name, violations in wrong.items() if violations}
 
     def end(self, partition):
         return self.world.topic("in").ends[partition]

@@ -275,7 +275,7 @@ class Simulation:
             "buried by an outage": [letter for letter in world.dead.letters if letter.error.startswith("Unavailable")],
             "while it ran": world.wrong,
         }
-        return {name: what for name, what in wrong.items() if what}
+        return {name: violations for name, violations in wrong.items() if violations}
 
     def verdict_at_most_once(self):
         """Return the violations of a run that stores progress before it emits: it may lose, and must not repeat."""
@@ -284,9 +284,9 @@ class Simulation:
             "duplicate": [id for id, times in world.applied.items() if times > 1],
             "invented": sorted(world.settled - world.written.keys()),
             "not committed": self.not_committed(),
-            "fenced owner wrote": [what for what in world.wrong.values() if "claimed" in what],
+            "fenced owner wrote": [violation for violation in world.wrong.values() if "claimed" in violation],
         }
-        return {name: what for name, what in wrong.items() if what}
+        return {name: violations for name, violations in wrong.items() if violations}
 
     def not_committed(self):
         ends = self.world.log.ends

@@ -35,7 +35,7 @@ class Written:
     def __init__(self, value):
         self.value = value
         self.partitions = []
-        self.asked = self.answered = None
+        self.commits = self.answered = None
 
 
 class Life:
@@ -91,10 +91,10 @@ class Life:
         written = self.open.pop(producer.transactional_id, None)
         if written is None:
             return
-        written.asked = bool(self.random.randrange(4))
+        written.commits = bool(self.random.randrange(4))
         fields = {"transactional_id": producer.transactional_id, "producer_id": producer.id}
         client = self.broker.connect()
-        client.send(END_TXN, 4, fields | {"producer_epoch": producer.epoch, "committed": written.asked})
+        client.send(END_TXN, 4, fields | {"producer_epoch": producer.epoch, "committed": written.commits})
         self.ends.append((producer, client, written))
 
     def collect(self):
@@ -191,7 +191,7 @@ class Life:
         for written in self.history:
             partitions = sorted(seen.get(written.value, ()))
             assert partitions in ([], sorted(written.partitions)), f"half of {written.value} is seen"
-            if not written.asked:
+            if not written.commits:
                 assert not partitions, f"{written.value} was never committed"
             elif written.answered:
                 assert partitions, f"{written.value} was committed"

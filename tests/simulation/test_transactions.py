@@ -38,7 +38,7 @@ class Written:
     def __init__(self):
         self.values = {}
         self.offset = None
-        self.asked = None  # True: a commit; False: an abort
+        self.commits = None  # True: a commit; False: an abort
         self.answered = False
         self.synced = False
 
@@ -57,7 +57,7 @@ class Life:
         self.begin()
 
     def begin(self):
-        self.producers = [TransactionalProducer(self.broker, each, timeout_ms=TIMEOUT_MS) for each in IDS]
+        self.producers = [TransactionalProducer(self.broker, name, timeout_ms=TIMEOUT_MS) for name in IDS]
         self.open = {}
 
     def generation(self):
@@ -93,13 +93,13 @@ class Life:
 
     def write(self):
         producer = self.producer()
-        place = self.random.choice(PARTITIONS)
-        if producer is None or producer.add(place) != 0:
+        partition = self.random.choice(PARTITIONS)
+        if producer is None or producer.add(partition) != 0:
             return producer and self.lost(producer)
         self.value += 1
         values = [b"%d.%d" % (self.value, n) for n in range(self.random.choice((1, 1, 3)))]
-        self.transaction(producer).values.setdefault(place, []).extend(values)
-        if producer.send(place[0], *values, partition=place[1]) != 0:
+        self.transaction(producer).values.setdefault(partition, []).extend(values)
+        if producer.send(partition[0], *values, partition=partition[1]) != 0:
             self.lost(producer)
 
     def commit_offset(self):
@@ -117,8 +117,8 @@ class Life:
         written = producer and self.open.get(producer.transactional_id)
         if not written:
             return
-        written.asked = bool(self.random.randrange(3))
-        if producer.end(written.asked) == 0:
+        written.commits = bool(self.random.randrange(3))
+        if producer.end(written.commits) == 0:
             written.answered = True
             del self.open[producer.transactional_id]
         else:
@@ -151,15 +151,15 @@ class Life:
 
     def close(self):
         self.broker = self.broker.restarted(clean=True)
-        for each in self.history:
-            each.synced = each.answered
+        for transaction in self.history:
+            transaction.synced = transaction.answered
         self.check(lost_power=False)
 
     def power_cut(self):
         if self.random.randrange(2):
             self.broker.services.logs.close()
-            for each in self.history:
-                each.synced = each.answered
+            for transaction in self.history:
+                transaction.synced = transaction.answered
             self.broker = self.broker.restarted(clean=False)
             self.begin()
             for _ in range(self.random.randrange(6)):
@@ -181,12 +181,12 @@ class Life:
         for producer in self.producers:
             written = self.open.get(producer.transactional_id)
             if written is not None and not producer.client.closed:
-                written.asked = bool(self.random.randrange(4))
+                written.commits = bool(self.random.randrange(4))
                 ends.append((producer, written))
         held = self.broker.hold_syncs()
         for producer, written in ends:
             fields = {"transactional_id": producer.transactional_id, "producer_id": producer.id}
-            fields |= {"producer_epoch": producer.epoch, "committed": written.asked}
+            fields |= {"producer_epoch": producer.epoch, "committed": written.commits}
             producer.client.send(END_TXN, 4, fields)
         for _ in range(self.random.randrange(6)):
             if held:
@@ -202,60 +202,65 @@ class Life:
     def check(self, lost_power):
         assert not self.broker.services.logs.offline
         self.broker.at(self.broker.now_ms + TIMEOUT_MS + 21_000)  # open transactions have timed out, ends were retried
-        for place in PARTITIONS:
-            log = self.broker.services.log_of(*place)
+        for partition in PARTITIONS:
+            log = self.broker.services.log_of(*partition)
             assert log.last_stable_offset == log.log_end_offset, f"{log.name} is held back"
-            self.check_values(place, lost_power)
+            self.check_values(partition, lost_power)
         if self.durable or not lost_power:
             self.check_offset()
         self.settle(lost_power)
         self.begin()
 
-    def found(self, place):
-        answer = self.broker.connect().ask(FETCH, 12, committed_request(*place))
+    def committed_values(self, partition):
+        answer = self.broker.connect().ask(FETCH, 12, committed_request(*partition))
         return committed_in(answer)
 
-    def check_values(self, place, lost_power):
-        found = self.found(place)
-        assert len(found) == len(set(found)), "a value twice"
-        seen = set(found)
-        for each in self.history:
-            values = set(each.values.get(place, ()))
+    def check_values(self, partition, lost_power):
+        committed = self.committed_values(partition)
+        assert len(committed) == len(set(committed)), "a value twice"
+        seen = set(committed)
+        for transaction in self.history:
+            values = set(transaction.values.get(partition, ()))
             if not values:
                 continue
-            if each.asked is not True:
-                assert not values & seen, f"{place}: of a transaction nobody asked to commit, {values & seen} is seen"
-            elif each.synced or (each.answered and (self.durable or not lost_power)):
-                assert values <= seen, f"{place}: {values - seen} of a transaction that was committed is gone"
+            if transaction.commits is not True:
+                leaked = values & seen
+                assert not leaked, f"{partition}: of a transaction nobody asked to commit, {leaked} is seen"
+            elif transaction.synced or (transaction.answered and (self.durable or not lost_power)):
+                assert values <= seen, f"{partition}: {values - seen} of a transaction that was committed is gone"
 
     def check_offset(self):
         """Check the committed offset: the last one answered, or a later one of a transaction that was not answered."""
         topics = [{"name": "flights", "partition_indexes": [0]}]
         fields = {"group_id": "group", "topics": topics, "require_stable": True}
         answer = self.broker.connect().ask(OFFSET_FETCH, 7, fields)
-        found = answer.topics[0].partitions[0]
-        assert found.error_code == 0
-        if found.committed_offset <= self.forgotten_offset:
+        partition = answer.topics[0].partitions[0]
+        assert partition.error_code == 0
+        if partition.committed_offset <= self.forgotten_offset:
             return  # written before the power cut
-        must = max((each.offset for each in self.history if each.offset and each.asked and each.answered), default=-1)
-        may = {each.offset for each in self.history if each.offset and each.asked}
-        assert found.committed_offset == must or (found.committed_offset in may and found.committed_offset > must)
+        commits = [transaction for transaction in self.history if transaction.offset and transaction.commits]
+        must = max((transaction.offset for transaction in commits if transaction.answered), default=-1)
+        may = {transaction.offset for transaction in commits}
+        committed = partition.committed_offset
+        assert committed == must or (committed in may and committed > must)
 
     def settle(self, lost_power):
         """Adopt the values found as the outcome of each transaction; only offsets may remain in doubt."""
-        seen = {place: set(self.found(place)) for place in PARTITIONS}
-        for each in self.history:
-            shown = [set(values) & seen[place] == set(values) for place, values in each.values.items()]
-            if each.asked and not each.answered and shown and (self.durable or not lost_power):
-                none = not any(set(values) & seen[place] for place, values in each.values.items())
-                assert all(shown) or none, f"half of {each.values} is seen"
-            if lost_power or (shown and not each.answered):
-                each.values = {p: [v for v in values if v in seen[p]] for p, values in each.values.items()}
-                each.answered = each.asked = any(each.values.values()) or None
-                each.offset = None if lost_power or not each.asked else each.offset
-            each.synced = False
+        seen = {partition: set(self.committed_values(partition)) for partition in PARTITIONS}
+        for transaction in self.history:
+            shown = [set(values) & seen[partition] == set(values) for partition, values in transaction.values.items()]
+            if transaction.commits and not transaction.answered and shown and (self.durable or not lost_power):
+                none = not any(set(values) & seen[partition] for partition, values in transaction.values.items())
+                assert all(shown) or none, f"half of {transaction.values} is seen"
+            if lost_power or (shown and not transaction.answered):
+                transaction.values = {
+                    p: [v for v in values if v in seen[p]] for p, values in transaction.values.items()
+                }
+                transaction.answered = transaction.commits = any(transaction.values.values()) or None
+                transaction.offset = None if lost_power or not transaction.commits else transaction.offset
+            transaction.synced = False
         if lost_power:
-            self.history = [each for each in self.history if any(each.values.values())]
+            self.history = [transaction for transaction in self.history if any(transaction.values.values())]
             self.forgotten_offset = self.value
 
 
