@@ -35,7 +35,7 @@ class World:
     def time_ms(self):
         return WALL_MS + self.now_ms
 
-    def place(self):
+    def topic_partition(self):
         """A topic and partition, which now and then does not exist."""
         luck = self.chance.random()
         name, partitions, _ = self.chance.choice(self.topics)
@@ -49,12 +49,12 @@ class World:
         """Whether a topic wants a key in each record."""
         return any(name == topic and "compact" in more.get("cleanup_policy", "") for name, _, more in self.topics)
 
-    def grew(self, place, number):
-        self.ends[place] = self.ends.get(place, 0) + number
+    def grew(self, topic_partition, number):
+        self.ends[topic_partition] = self.ends.get(topic_partition, 0) + number
 
-    def offset(self, place):
+    def offset(self, topic_partition):
         """An offset to read from; mostly one that exists."""
-        end = self.ends.get(place, 0)
+        end = self.ends.get(topic_partition, 0)
         luck = self.chance.random()
         if luck < 0.04:
             return self.chance.choice((-1, -2, end + 1_000, 1 << 62))
@@ -83,7 +83,7 @@ class Producer(Client):
 
     def __init__(self, world, conn):
         super().__init__(world, conn)
-        self._left = 0
+        self._frames_left = 0
         self._sequences = {}
         self._sent = []
         self._producer = None
@@ -92,9 +92,9 @@ class Producer(Client):
 
     def _begin_run(self):
         chance = self.chance
-        self._left = chance.choice((1, 3, 10, 30))
+        self._frames_left = chance.choice((1, 3, 10, 30))
         self._version = chance.choice((3, 5, 7, 8, 9, 9, 9, 10, 11, 12, 13, 13))
-        self._place = self.world.place()
+        self._topic_partition = self.world.topic_partition()
         self._acks = chance.choices((1, -1, 0, 2, -2), (45, 45, 8, 1, 1))[0]
         self._timeout_ms = chance.choice((30_000, 30_000, 1, 0, -1, 500))
         self._wants_ids = chance.random() < 0.25
@@ -120,12 +120,12 @@ class Producer(Client):
             self._first.append(requests.init_producer_id(message, slot))
 
     def next_frame(self):
-        if self._left == 0:
+        if self._frames_left == 0:
             self._begin_run()
         if self._first:
             return self._first.pop()
-        self._left -= 1
-        topic, partition = self._place
+        self._frames_left -= 1
+        topic, partition = self._topic_partition
         batch = self._batch()
         return requests.produce(
             self.message(requests.PRODUCE, self._version), [(topic, [(partition, batch)])], self._acks,
@@ -141,7 +141,7 @@ class Producer(Client):
             producer_id, epoch, slot = self._producer
             self._producer = producer_id, epoch + 1, slot
         producer_id, epoch, slot = self._producer
-        key = self._place, self._producer
+        key = self._topic_partition, self._producer
         sequence = self._sequences.get(key, 0)
         luck = self.chance.random()
         if luck < 0.03:
@@ -158,7 +158,7 @@ class Producer(Client):
 
     def _data(self, *producer):
         chance, time_ms = self.chance, self.world.time_ms
-        keyed = self.world.keyed(self._place[0]) and chance.random() < 0.97
+        keyed = self.world.keyed(self._topic_partition[0]) and chance.random() < 0.97
         if chance.random() < 0.004:
             data = many_small(chance.choice((4_095, 4_096, 4_097, 9_000)), time_ms, producer=producer)
         else:
@@ -166,7 +166,7 @@ class Producer(Client):
             data = good_batch(chance, time_ms, keyed, self._size, codec=self._codec, producer=producer)
         if chance.random() < 0.04:
             return odd_batch(chance, data)
-        self.world.grew(self._place, field_of(data, "record_count"))
+        self.world.grew(self._topic_partition, field_of(data, "record_count"))
         return data
 
 
@@ -175,27 +175,27 @@ class ManyPartitions(Client):
 
     def next_frame(self):
         chance = self.chance
-        places = [self._place() for _ in range(chance.choice((0, 1, 2, 3, 4, 8)))]
+        topic_partitions = [self._any_topic_partition() for _ in range(chance.choice((0, 1, 2, 3, 4, 8)))]
         if not self.world.several:
-            places = list(dict.fromkeys(places))
+            topic_partitions = list(dict.fromkeys(topic_partitions))
         topics = [
-            (name, [self._part(place) for place in places if place[0] == name])
-            for name in dict.fromkeys(name for name, _ in places)
+            (name, [self._part(pair) for pair in topic_partitions if pair[0] == name])
+            for name in dict.fromkeys(name for name, _ in topic_partitions)
         ]
         if chance.random() < 0.05:
-            topics.append((self.world.place()[0], []))
+            topics.append((self.world.topic_partition()[0], []))
         version = chance.randrange(3, 14)
         acks = chance.choices((1, -1, 0, 3), (50, 40, 9, 1))[0]
         transactional_id = b"payments" if chance.random() < 0.03 else None
         message = self.message(requests.PRODUCE, version)
         return requests.produce(message, topics, acks, 30_000, transactional_id, chance.random() < 0.3)
 
-    def _place(self):
-        return self.world.place()[0], self.chance.choice((0, 0, 0, 1, 1, 2, 9))
+    def _any_topic_partition(self):
+        return self.world.topic_partition()[0], self.chance.choice((0, 0, 0, 1, 1, 2, 9))
 
-    def _part(self, place):
+    def _part(self, topic_partition):
         chance = self.chance
-        topic, partition = place
+        topic, partition = topic_partition
         luck = chance.random()
         if luck < 0.02:
             return partition, None
@@ -206,7 +206,7 @@ class ManyPartitions(Client):
         size = None if chance.random() < 0.7 else chance.choice((127, 128, 300))
         keyed = self.world.keyed(topic)
         data = good_batch(chance, self.world.time_ms, keyed, size, attributes=attributes, producer=producer)
-        self.world.grew(place, field_of(data, "record_count"))
+        self.world.grew(topic_partition, field_of(data, "record_count"))
         return partition, Batch(odd_batch(chance, data) if luck > 0.96 else data)
 
 
@@ -238,41 +238,42 @@ class Transactions(Client):
 
     def _transaction(self):
         chance = self.chance
-        places = [self.world.place() for _ in range(chance.choice((1, 1, 2, 3)))]
+        topic_partitions = [self.world.topic_partition() for _ in range(chance.choice((1, 1, 2, 3)))]
         version = chance.choice((11, 11, 9, 3, 12, 13))
         if chance.random() < 0.92:
             message = self.message(requests.ADD_PARTITIONS_TO_TXN, chance.randrange(4))
-            yield requests.add_partitions_to_txn(message, self._id, self._slot, places)
+            yield requests.add_partitions_to_txn(message, self._id, self._slot, topic_partitions)
         for _ in range(chance.choice((0, 1, 2, 6))):
-            yield self._write(chance.choice(places), version)
+            yield self._write(chance.choice(topic_partitions), version)
         if chance.random() < 0.3:
-            yield from self._commit_offset(places[0])
+            yield from self._commit_offset(topic_partitions[0])
         if chance.random() < 0.93:
             message = self.message(requests.END_TXN, chance.randrange(6))
             yield requests.end_txn(message, self._id, self._slot, chance.random() < 0.6)
 
-    def _write(self, place, version):
+    def _write(self, topic_partition, version):
         chance, world = self.chance, self.world
-        sequence = self._sequences.get(place, 0)
-        keyed = world.keyed(place[0])
+        sequence = self._sequences.get(topic_partition, 0)
+        keyed = world.keyed(topic_partition[0])
         attributes = TRANSACTIONAL if chance.random() < 0.95 else 0
         data = good_batch(chance, world.time_ms, keyed, attributes=attributes, producer=(0, 0, sequence))
         number = field_of(data, "record_count")
-        self._sequences[place] = sequence + number
-        world.grew(place, number)
+        self._sequences[topic_partition] = sequence + number
+        world.grew(topic_partition, number)
         transactional_id = self._id if chance.random() < 0.93 else chance.choice((None, b"", b"strangers"))
-        topics = [(place[0], [(place[1], Batch(data, self._slot))])]
+        topics = [(topic_partition[0], [(topic_partition[1], Batch(data, self._slot))])]
         return requests.produce(
             self.message(requests.PRODUCE, version), topics, chance.choice((-1, -1, 1, 0)), 30_000, transactional_id,
             chance.random() < 0.2,
         )  # fmt: skip
 
-    def _commit_offset(self, place):
+    def _commit_offset(self, topic_partition):
         group = b"readers-1"
         message = self.message(requests.ADD_OFFSETS_TO_TXN, self.chance.randrange(5))
         yield requests.add_offsets_to_txn(message, self._id, self._slot, group)
         message = self.message(requests.TXN_OFFSET_COMMIT, self.chance.randrange(6))
-        yield requests.txn_offset_commit(message, self._id, self._slot, group, place, self.world.offset(place))
+        offset = self.world.offset(topic_partition)
+        yield requests.txn_offset_commit(message, self._id, self._slot, group, topic_partition, offset)
 
 
 class Reader(Client):
@@ -280,17 +281,17 @@ class Reader(Client):
 
     def __init__(self, world, conn):
         super().__init__(world, conn)
-        self._left = 0
+        self._frames_left = 0
         self._sessions = 0
 
     def _begin_run(self):
         chance = self.chance
-        self._left = chance.choice((1, 4, 12))
+        self._frames_left = chance.choice((1, 4, 12))
         self._version = chance.choice((4, 5, 6, 7, 8, 9, 10, 11, 12, 12, 13, 15, 16, 17, 18))
-        self._places = [self.world.place() for _ in range(chance.choice((1, 1, 1, 2, 4)))]
+        self._topic_partitions = [self.world.topic_partition() for _ in range(chance.choice((1, 1, 1, 2, 4)))]
         self._max_wait_ms = 0 if self.world.several else chance.choice((0, 0, 0, 50, 500))
         if self._max_wait_ms:  # one request may write to several partitions, and a Fetch of them may see some or all
-            self._places = self._places[:1]
+            self._topic_partitions = self._topic_partitions[:1]
         self._min_bytes = chance.choice((0, 1, 1, 1, 1_000, 50_000))
         self._committed = chance.random() < 0.3
         self._wants_ids = chance.random() < 0.25 and not self.world.ids_are_free
@@ -300,23 +301,23 @@ class Reader(Client):
             self._sessions += 1
 
     def next_frame(self):
-        if self._left == 0:
+        if self._frames_left == 0:
             self._begin_run()
-        self._left -= 1
+        self._frames_left -= 1
         chance = self.chance
-        session, wanted, forgotten = Session(), self._places, ()
+        session, wanted, forgotten = Session(), self._topic_partitions, ()
         if self._epoch is not None:
             session = Session(("session", self.number, self._sessions), self._epoch)
             self._epoch = self._epoch + 1 if chance.random() < 0.97 else chance.choice((0, -1, 7))
             if session.epoch > 0:
-                wanted = [place for place in self._places if chance.random() < 0.7]
-                forgotten = self._places[-1:] if chance.random() < 0.1 else ()
+                wanted = [topic_partition for topic_partition in self._topic_partitions if chance.random() < 0.7]
+                forgotten = self._topic_partitions[-1:] if chance.random() < 0.1 else ()
         parts = [
             Wanted(
-                *place, self.world.offset(place), self._limits[1], chance.choice((-1, -1, -1, 0, 0, 5)),
-                chance.choice((-1,) * 9 + (0,)),
+                *topic_partition, self.world.offset(topic_partition), self._limits[1],
+                chance.choice((-1, -1, -1, 0, 0, 5)), chance.choice((-1,) * 9 + (0,)),
             )
-            for place in wanted
+            for topic_partition in wanted
         ]  # fmt: skip
         return requests.fetch(
             self.message(requests.FETCH, self._version), parts, self._max_wait_ms, self._min_bytes, self._limits[0],
@@ -329,20 +330,20 @@ class Lister(Client):
 
     def __init__(self, world, conn):
         super().__init__(world, conn)
-        self._left = 0
+        self._frames_left = 0
 
     def next_frame(self):
         chance = self.chance
-        if self._left == 0:
-            self._left = chance.choice((1, 5, 10))
+        if self._frames_left == 0:
+            self._frames_left = chance.choice((1, 5, 10))
             self._version = chance.randrange(1, 12)
-            self._places = [self.world.place() for _ in range(chance.choice((1, 1, 3)))]
+            self._topic_partitions = [self.world.topic_partition() for _ in range(chance.choice((1, 1, 3)))]
             self._wants_ids = chance.random() < 0.15 and not self.world.ids_are_free
-        self._left -= 1
+        self._frames_left -= 1
         times = (-1, -2, -1, -2, -3, -4, -5, self.world.time_ms - chance.randrange(2_000), 0)
-        places = [(*place, chance.choice(times)) for place in self._places]
+        partitions = [(*topic_partition, chance.choice(times)) for topic_partition in self._topic_partitions]
         message = self.message(requests.LIST_OFFSETS, self._version)
-        return requests.list_offsets(message, places, chance.random() < 0.2, self._wants_ids)
+        return requests.list_offsets(message, partitions, chance.random() < 0.2, self._wants_ids)
 
 
 class Visitor(Client):
@@ -356,7 +357,7 @@ class Visitor(Client):
         if self._next:
             return self._next.pop()
         chance, world = self.chance, self.world
-        topic, partition = place = world.place()
+        topic, partition = topic_partition = world.topic_partition()
         group = b"readers-%d" % chance.randrange(3)
         asks = (
             lambda: requests.api_versions(self.message(requests.API_VERSIONS, chance.choice((0, 1, 2, 3, 4, 5, 99)))),
@@ -366,9 +367,12 @@ class Visitor(Client):
                 self.message(requests.FIND_COORDINATOR, chance.randrange(7)), group, chance.choice((0, 0, 1))
             ),
             lambda: requests.offset_commit(
-                self.message(requests.OFFSET_COMMIT, chance.randrange(2, 11)), group, place, world.offset(place)
+                self.message(requests.OFFSET_COMMIT, chance.randrange(2, 11)), group, topic_partition,
+                world.offset(topic_partition),
             ),
-            lambda: requests.offset_fetch(self.message(requests.OFFSET_FETCH, chance.randrange(1, 11)), group, place),
+            lambda: requests.offset_fetch(
+                self.message(requests.OFFSET_FETCH, chance.randrange(1, 11)), group, topic_partition
+            ),
             lambda: requests.init_producer_id(
                 self.message(requests.INIT_PRODUCER_ID, chance.randrange(6)), ("producer", self.number)
             ),
@@ -388,8 +392,8 @@ class Visitor(Client):
         return chance.choices(changes, (40, 20, 10, 20, 5, 5))[0]()
 
     def _delete_records(self):
-        topic, partition = place = self.world.place()
-        end = self.world.ends.get(place, 0)
+        topic, partition = topic_partition = self.world.topic_partition()
+        end = self.world.ends.get(topic_partition, 0)
         offset = self.chance.choice((end // 2, end // 4, -1, end, end + 100, 0))
         message = self.message(requests.DELETE_RECORDS, self.chance.randrange(3))
         return requests.delete_records(message, topic, partition, offset)
@@ -412,7 +416,7 @@ class Visitor(Client):
 
     def _made(self):
         name = "made-%d" % self.chance.randrange(3)
-        if not any(each == name for each, _, _ in self.world.topics):
+        if not any(topic == name for topic, _, _ in self.world.topics):
             self.world.topics.append((name, 1, {}))
         return name
 
@@ -424,7 +428,7 @@ class Visitor(Client):
             (b"flakelog.id.header", b"false"),
         ))  # fmt: skip
         message = self.message(requests.INCREMENTAL_ALTER_CONFIGS, self.chance.randrange(2))
-        return requests.alter_topic(message, self.world.place()[0], key, value)
+        return requests.alter_topic(message, self.world.topic_partition()[0], key, value)
 
     def _limit(self):
         """Set a quota that no client reaches, because requests that a quota delays may run in one turn afterwards."""

@@ -27,8 +27,8 @@ def varint(number):
 
 def record(index, value, key=None, headers=(), time_delta=0):
     body = bytearray(b"\0") + varint(time_delta) + varint(index)
-    for each in (key, value):
-        body += varint(-1) if each is None else varint(len(each)) + each
+    for field in (key, value):
+        body += varint(-1) if field is None else varint(len(field)) + field
     body += varint(len(headers))
     for name, text in headers:
         body += varint(len(name)) + name + varint(len(text)) + text

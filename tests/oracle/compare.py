@@ -48,16 +48,16 @@ def _logs_of(files):
     return {
         moment: {
             name: b"".join([batch.data for batch in partition.batches])
-            for name, partition in logs.partitions(found).items()
+            for name, partition in logs.partitions(contents).items()
         }
-        for moment, found in files.items()
+        for moment, contents in files.items()
     }  # fmt: skip
 
 
 def _wrong_logs(files):
-    for moment, found in files.items():
+    for moment, contents in files.items():
         try:
-            logs.check(logs.partitions(found))
+            logs.check(logs.partitions(contents))
         except AssertionError as error:
             return f"{moment}: {error}"
     return None
@@ -68,7 +68,7 @@ def _difference_of_steps(script, before, now, answers):
         answers.note(step)
         was, seen = joined(before.get(number, ())), joined(now.get(number, ()))
         if was != seen and not answers.all_match(was, seen):
-            return f"step {number}: {told(step)}\n{_first_unlike(was, seen)}"
+            return f"step {number}: {describe(step)}\n{_first_unlike(was, seen)}"
     return None
 
 
@@ -77,7 +77,7 @@ class Answers:
 
     def __init__(self, ids_are_free=False):
         self._ids_are_free = ids_are_free
-        self._asked = {}
+        self._requests = {}
         """{(connection, correlation id as bytes): (API key, version)} of the requests up to this step."""
 
     def note(self, step):
@@ -85,7 +85,7 @@ class Answers:
         for conn, frames, _, _ in step[1:] if step[0] == "turn" else ():
             for data, *_ in frames:
                 api_and_version = int.from_bytes(data[4:6], "big"), int.from_bytes(data[6:8], "big")
-                self._asked[conn, data[8:12]] = api_and_version
+                self._requests[conn, data[8:12]] = api_and_version
 
     def all_match(self, was, seen):
         """Whether all that was done in a step is as it was, apart from what may differ."""
@@ -97,16 +97,16 @@ class Answers:
         closed, is_closed = was.get(("close", conn)), seen.get(("close", conn))
         if closed != is_closed and not (self._ids_are_free and closed and is_closed):
             return False
-        first, second = (list(split(each.get(("answer", conn), b""))) for each in (was, seen))
+        first, second = (list(split(events.get(("answer", conn), b""))) for events in (was, seen))
         if closed and self._ids_are_free:
             self._drop_late(conn, first, second)
         return len(first) == len(second) and all(
-            one == other or self._answers_match(*self._asked_for(conn, one), one, other)
-            for one, other in zip(first, second, strict=True)
+            answer == other or self._answers_match(*self._asked_for(conn, answer), answer, other)
+            for answer, other in zip(first, second, strict=True)
         )
 
     def _asked_for(self, conn, answer):
-        return self._asked.get((conn, answer[:4]), (None, 0))
+        return self._requests.get((conn, answer[:4]), (None, 0))
 
     def _drop_late(self, conn, *lists):
         """Shorten the longer list of answers if its next answer says that a batch was not on the disk in time. Such an
@@ -118,7 +118,9 @@ class Answers:
     def _is_late(self, conn, answer):
         api_key, version = self._asked_for(conn, answer)
         try:
-            return api_key == PRODUCE and any(each.error_code == TIMED_OUT for each in results_of(version, answer)[0])
+            if api_key != PRODUCE:
+                return False
+            return any(result.error_code == TIMED_OUT for result in results_of(version, answer)[0])
         except NoAnswer:
             return False
 
@@ -148,20 +150,20 @@ def number_of(runs):
 def joined(seen):
     """Return the answers and closes of one step as {(what, connection): bytes or reason}, without the order of
     connections."""
-    found = {}
-    for what, conn, data in seen:
-        found[what, conn] = found[what, conn] + data if what == "answer" and (what, conn) in found else data
-    return found
+    events = {}
+    for kind, conn, data in seen:
+        events[kind, conn] = events[kind, conn] + data if kind == "answer" and (kind, conn) in events else data
+    return events
 
 
 def _first_unlike(was, seen):
     for key in sorted({*was, *seen}):
         if was.get(key) != seen.get(key):
-            what, conn = key
+            kind, conn = key
             first, second = was.get(key), seen.get(key)
             at = _unlike_at(first, second)
-            where = "" if at is None else f", unlike from byte {at} on"
-            return f"{what} on connection {conn}{where}\n  before {_shown(first, at)}\n  now    {_shown(second, at)}"
+            unlike = "" if at is None else f", unlike from byte {at} on"
+            return f"{kind} on connection {conn}{unlike}\n  before {_shown(first, at)}\n  now    {_shown(second, at)}"
     return ""
 
 
@@ -200,7 +202,7 @@ def _difference_of_faults(before, now):
     return None
 
 
-def told(step):
+def describe(step):
     """A step in words."""
     if step[0] != "turn":
         return repr(step)

@@ -174,8 +174,8 @@ class Player:
 
     def after_power_cut(self):
         """A broker on the files as they were at their last syncs."""
-        found = self.broker.storage.power_cut(lambda n: 0)
-        return EngineBroker(found, self.broker.now_ms + AFTER_CRASH_MS, **self.settings)
+        storage = self.broker.storage.power_cut(lambda n: 0)
+        return EngineBroker(storage, self.broker.now_ms + AFTER_CRASH_MS, **self.settings)
 
     # --- connections ---------------------------------------------------------------------------------------------
 
@@ -194,8 +194,8 @@ class Player:
     def forget(self, number, conn):
         del self.numbers[conn]
         self.unanswered.discard(number)
-        for each in (self.pending, self.expected, self.unread):
-            each.pop(number, None)
+        for by_number in (self.pending, self.expected, self.unread):
+            by_number.pop(number, None)
 
     def filled(self, number, frame):
         """A frame with the values that earlier answers gave, and with CRCs that fit them."""
@@ -336,7 +336,7 @@ def bytes_of(part):
 
 
 def faults_of(broker):
-    return [each for each in broker.reported if "fault of the broker's own" in each]
+    return [line for line in broker.reported if "fault of the broker's own" in line]
 
 
 def files_of(broker, whole):
@@ -344,7 +344,7 @@ def files_of(broker, whole):
 
     A journal counts without its header, and not if it has no record.
     """
-    found = {}
+    files = {}
     for path, content in sorted(broker.storage.files.items()):
         data = bytes(content.data)
         if data.startswith(JOURNAL_MAGIC):
@@ -353,8 +353,8 @@ def files_of(broker, whole):
             continue
         if path == "metadata.json":
             data = DELETING.sub(b"", data)
-        found[path] = data if whole else (len(data), blake2b(data, digest_size=16).hexdigest())
-    return found
+        files[path] = data if whole else (len(data), blake2b(data, digest_size=16).hexdigest())
+    return files
 
 
 def report_of(script):
@@ -417,8 +417,8 @@ def start_as_before():
 
 
 def main(scripts_path, reports_path):
-    here, found = Path.cwd().resolve(), Path(sys.modules[EngineBroker.__module__].__file__).resolve()
-    assert found.is_relative_to(here), f"{found} is not of {here}"
+    here, broker_file = Path.cwd().resolve(), Path(sys.modules[EngineBroker.__module__].__file__).resolve()
+    assert broker_file.is_relative_to(here), f"{broker_file} is not of {here}"
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if path and name.partition(".")[0] in ("broker", "idgen"):

@@ -106,8 +106,8 @@ class Maker:
         self._chance = chance = Random(f"oracle {seed}")
         self.settings = {"new_partitions_max": 20, "max_ahead_ms": MAX_AHEAD_MS, **recorded.SETTINGS}
         self.settings["auto_create_topics_enable"] = chance.random() < 0.3
-        for each in chance.sample(SETTINGS if several else SETTINGS + BY_SIZE, 2):
-            self.settings |= each
+        for chosen in chance.sample(SETTINGS if several else SETTINGS + BY_SIZE, 2):
+            self.settings |= chosen
         if several:
             self.settings["log_roll_ms"] = 1 << 60  # damaged times roll a log, and one write is in one segment
         self.topics = [

@@ -77,7 +77,7 @@ class Round:
         header = read_request_header(memoryview(data)[LENGTH_BYTES:])
         answer = memoryview(bytes(client.received))[8 + (header.version >= 9) :]
         results = produce.decode_response(header.version, answer, 0)
-        if all(each.error_code and each.error_code not in LATE for each in results):
+        if all(result.error_code and result.error_code not in LATE for result in results):
             assert self.logs() == before, data.hex()
 
     def check_reports(self):

@@ -76,7 +76,9 @@ class Maker:
         self._limited = limited
         self._chance = chance = Random(f"interleaved {seed}")
         # Where the time of an append is free a topic must not keep it.
-        shared, own = ([each for each in given if not (limited and TIMED in each)] for given in (SHARED, OWN))
+        shared, own = (
+            [properties for properties in given if not (limited and TIMED in properties)] for given in (SHARED, OWN)
+        )
         topics = [(f"shared-{number}", PARTITIONS, shared[number % len(shared)]) for number in range(len(SHARED))]
         topics += [(f"own-{conn}", PARTITIONS, chance.choice(own)) for conn in range(CONNECTIONS)]
         self._topics = topics
@@ -117,9 +119,9 @@ class Maker:
         chance = self._chance
         if self._rushing == 0 and chance.random() < 0.2:
             self._rushing = 5
-            place = self._clients[0].choose_shared()
+            topic_partition = self._clients[0].choose_shared()
             for client in self._clients:
-                client.begin_run(place)
+                client.begin_run(topic_partition)
         if self._rushing:
             self._rushing -= 1
             return self._rush()
@@ -127,17 +129,17 @@ class Maker:
         for client in chance.choices(self._clients, k=chance.choice((2, 4, 12, 20))):
             frames = [client.next_frame() for _ in range(chance.choice((1, 1, 1, 2, 5)))]
             if chance.random() < 0.03 and not self._limited:
-                way = chance.choice((flipped, cut_short, lengthened, stuffed))
-                frames.append(self._damaged(client, way))
+                mutate = chance.choice((flipped, cut_short, lengthened, stuffed))
+                frames.append(self._damaged(client, mutate))
             deliveries.append(self._delivery(client, frames))
         return deliveries
 
-    def _damaged(self, client, way):
+    def _damaged(self, client, mutate):
         """A damaged frame with a correlation id that no other frame of its connection has."""
         frame = client.next_frame()
         correlation_id = frame.data[8:12]
         self.sent.pop((client.conn, correlation_id), None)
-        data = way(self._chance, frame, []).data
+        data = mutate(self._chance, frame, []).data
         return Frame(data[:8] + correlation_id + data[12:] if len(data) >= 12 else data)
 
     def _rush(self):
@@ -157,7 +159,7 @@ class Neighbour(Client):
         self._sent = sent
         self._senders = senders
         self._own = f"own-{conn}"
-        self._left = 0
+        self._batches_left = 0
         self._sequences = {}
         self._last = None
 
@@ -172,13 +174,13 @@ class Neighbour(Client):
 
     # --- Produce -------------------------------------------------------------------------------------------------
 
-    def begin_run(self, place=None):
+    def begin_run(self, topic_partition=None):
         """Choose what the next batches have in common."""
         chance = self.chance
-        self._left = chance.choice((6, 20))
+        self._batches_left = chance.choice((6, 20))
         self._version = chance.choice((3, 7, 8, 9, 9, 11, 12, 13))
         self._acks = chance.choices((1, -1, 0), (5, 5, 0 if self.world.crowded else 1))[0]
-        self._place = place or self._choose_place()
+        self._topic_partition = topic_partition or self._choose_topic_partition()
         self._size = chance.choice((None, 127, 128, 68 + chance.randrange(300)))
         self._codec = chance.choice((0, 0, 0, 0, LZ4, ZSTD)) if self._version >= 7 else 0
         self._idempotent = chance.random() < 0.5
@@ -187,20 +189,20 @@ class Neighbour(Client):
     def choose_shared(self):
         return f"shared-{self.chance.randrange(len(SHARED))}", self.chance.randrange(PARTITIONS)
 
-    def _choose_place(self):
+    def _choose_topic_partition(self):
         if self.chance.random() < 0.3:
             return self._own, self.chance.randrange(PARTITIONS)
         return self.choose_shared()
 
     def produce(self):
-        if self._left == 0:
+        if self._batches_left == 0:
             self.begin_run()
-        self._left -= 1
+        self._batches_left -= 1
         if self._idempotent and self._last is not None and self.chance.random() < 0.1:
             topic, partition, data, mark = self._last
         else:
-            topic, partition = self._place
-            data, mark = self._batch(self._place, self._idempotent)
+            topic, partition = self._topic_partition
+            data, mark = self._batch(self._topic_partition, self._idempotent)
         if self._idempotent:
             self._last = topic, partition, data, mark
         message = self.message(requests.PRODUCE, self._version)
@@ -211,34 +213,35 @@ class Neighbour(Client):
     def _produce_many(self):
         chance = self.chance
         # A request that finds ids for some of its partitions only has errors in others: in which ones is free.
-        places = {self._choose_place() for _ in range(1 if self.world.crowded else chance.choice((2, 3, 5)))}
+        number = 1 if self.world.crowded else chance.choice((2, 3, 5))
+        topic_partitions = {self._choose_topic_partition() for _ in range(number)}
         topics, noted = [], []
-        for topic in sorted({topic for topic, _ in places}):
+        for topic in sorted({topic for topic, _ in topic_partitions}):
             parts = []
-            for place in sorted(place for place in places if place[0] == topic):
-                data, mark = self._batch(place, chance.random() < 0.3)
-                parts.append((place[1], Batch(data)))
-                noted.append((*place, mark))
+            for pair in sorted(pair for pair in topic_partitions if pair[0] == topic):
+                data, mark = self._batch(pair, chance.random() < 0.3)
+                parts.append((pair[1], Batch(data)))
+                noted.append((*pair, mark))
             topics.append((topic, parts))
         message = self.message(requests.PRODUCE, chance.choice((3, 8, 9, 13)))
         return self._note(requests.produce(message, topics, chance.choice((1, -1)), wants_ids=True), noted)
 
-    def _batch(self, place, idempotent):
+    def _batch(self, topic_partition, idempotent):
         mark = FIRST_MARK_MS + next(self.world.numbers)
         self._senders[mark] = self.conn
         producer = -1, -1, -1
         if idempotent:
-            producer = 90_000 + self.conn, 0, self._sequences.get(place, 0)
-        keyed = self.world.keyed(place[0])
-        codec = self._codec if self._left else 0
+            producer = 90_000 + self.conn, 0, self._sequences.get(topic_partition, 0)
+        keyed = self.world.keyed(topic_partition[0])
+        codec = self._codec if self._batches_left else 0
         if self.world.crowded and not keyed and self.chance.random() < 0.05:
             data = many_small(IDS_PER_MS, mark, producer=producer)
         else:
-            size = self._size if self._left else None
+            size = self._size if self._batches_left else None
             data = good_batch(self.chance, mark, keyed, size, codec=codec, producer=producer)
         if idempotent:
             gap = self.chance.random() < 0.02
-            self._sequences[place] = producer[2] + int.from_bytes(data[57:61], "big") + gap
+            self._sequences[topic_partition] = producer[2] + int.from_bytes(data[57:61], "big") + gap
         return data, mark
 
     # --- the others ----------------------------------------------------------------------------------------------
@@ -257,8 +260,8 @@ class Neighbour(Client):
     def _list(self):
         message = self.message(requests.LIST_OFFSETS, self.chance.randrange(1, 9))
         times = -1, -2, -3, FIRST_MARK_MS + self.chance.randrange(1_000)
-        place = self._own, self.chance.randrange(PARTITIONS)
-        return requests.list_offsets(message, [(*place, self.chance.choice(times))])
+        topic_partition = self._own, self.chance.randrange(PARTITIONS)
+        return requests.list_offsets(message, [(*topic_partition, self.chance.choice(times))])
 
     def _ask(self):
         if self.chance.random() < 0.5:

@@ -47,15 +47,15 @@ class Partition(NamedTuple):
 
 def partitions(files):
     """{name of the directory: Partition}."""
-    found = {}
+    by_name = {}
     for path, data in sorted(files.items()):
         name, _, file = path.rpartition("/")
         if name and file.endswith(LOG):
-            found.setdefault(name, Partition([], [])).batches.extend(batches_of(path, data))
+            by_name.setdefault(name, Partition([], [])).batches.extend(batches_of(path, data))
         elif name and file.endswith(IDS):
             base_offset = int(file.removesuffix(IDS))
-            found.setdefault(name, Partition([], [])).runs.extend(_runs(base_offset, data))
-    return found
+            by_name.setdefault(name, Partition([], [])).runs.extend(_runs(base_offset, data))
+    return by_name
 
 
 def batches_of(path, data):
@@ -78,11 +78,11 @@ def _runs(base_offset, data):
             yield base_offset + relative_offset, number, first_id
 
 
-def check(found):
+def check(by_name):
     """Assert the invariants of logs: offsets rise, each offset has an id, ids rise with the offsets, and no id is there
     twice."""
     owners = {}
-    for name, partition in found.items():
+    for name, partition in by_name.items():
         ids = partition.ids()
         before = None
         for batch in partition.batches:

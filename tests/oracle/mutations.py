@@ -11,15 +11,15 @@ HEADER_AREA = 64  # of a frame, in which its header and the first fields of its 
 
 def mutated(chance, frame, others):
     """A damaged copy of the frame. `others` are frames that a splice may take bytes from."""
-    ways = (
+    mutations = (
         (flipped, 6), (stuffed, 3), (spelled_long, 3), (resealed, 3), (cut_short, 2), (lengthened, 2), (spliced, 2),
         (of_another_version, 1), (with_another_length, 1),
     )  # fmt: skip
-    (way,) = chance.choices([way for way, _ in ways], [weight for _, weight in ways])
-    return way(chance, frame._replace(learn=None), others)
+    (mutate,) = chance.choices([mutation for mutation, _ in mutations], [weight for _, weight in mutations])
+    return mutate(chance, frame._replace(learn=None), others)
 
 
-def place(chance, frame):
+def random_position(chance, frame):
     """A byte of the frame after its length field, more often one that says how to read the others."""
     luck = chance.random()
     size = len(frame.data)
@@ -38,14 +38,14 @@ def flipped(chance, frame, others):
     """Flip one to three bits."""
     data = bytearray(frame.data)
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
-        data[place(chance, frame)] ^= 1 << chance.randrange(8)
+        data[random_position(chance, frame)] ^= 1 << chance.randrange(8)
     return frame._replace(data=bytes(data))
 
 
 def stuffed(chance, frame, others):
     """Set a byte to an extreme."""
     data = bytearray(frame.data)
-    data[place(chance, frame)] = chance.choice((0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF))
+    data[random_position(chance, frame)] = chance.choice((0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF))
     return frame._replace(data=bytes(data))
 
 
@@ -65,14 +65,15 @@ def resealed(chance, frame, others):
 def cut_short(chance, frame, others):
     """Drop the end; mostly the length field is right."""
     body = len(frame.data) - LENGTH_BYTES
-    left = max(body - chance.choice((1, 2, 3, 8, chance.randrange(1, body + 1))), 0)
-    return relengthened(frame, LENGTH_BYTES + left, frame.data[: LENGTH_BYTES + left], chance.random() < 0.8)
+    bytes_left = max(body - chance.choice((1, 2, 3, 8, chance.randrange(1, body + 1))), 0)
+    size = LENGTH_BYTES + bytes_left
+    return relengthened(frame, size, frame.data[:size], chance.random() < 0.8)
 
 
 def lengthened(chance, frame, others):
     """Add bytes at the end or in the middle; mostly the length field is right."""
     more = bytes(chance.choice((1, 2, 4, 16))) if chance.random() < 0.5 else chance.randbytes(chance.randrange(1, 9))
-    at = len(frame.data) if chance.random() < 0.5 else place(chance, frame)
+    at = len(frame.data) if chance.random() < 0.5 else random_position(chance, frame)
     data = frame.data[:at] + more + frame.data[at:]
     return relengthened(frame, at, data, chance.random() < 0.8)
 
@@ -80,7 +81,7 @@ def lengthened(chance, frame, others):
 def spliced(chance, frame, others):
     """Join the beginning of one frame and the end of another."""
     other = chance.choice(others).data if others else frame.data
-    at = place(chance, frame)
+    at = random_position(chance, frame)
     tail = other[min(at, len(other)) :] if chance.random() < 0.7 else other[chance.randrange(len(other)) :]
     return relengthened(frame, at, frame.data[:at] + tail, True)
 

@@ -65,16 +65,16 @@ def _partitions(report):
 
 def _hold_answers(script, number, was, seen):
     for key in {*was, *seen}:
-        what, conn = key
+        kind, conn = key
         first, second = was.get(key), seen.get(key)
-        if what == "answer":
-            first, second = (_answers_of(script, conn, each or b"") for each in (first, second))
+        if kind == "answer":
+            first, second = (_answers_of(script, conn, answer or b"") for answer in (first, second))
         elif first and second:
             continue  # closed both times, if perhaps for another reason
         if first != second:
             at = next((at for at, (a, b) in enumerate(zip(first or (), second or (), strict=False)) if a != b), -1)
-            shown = [repr(each if at < 0 else each[at])[:SHOWN] for each in (first, second)]
-            raise Unlike(f"step {number}, {what} {at} on connection {conn}:\n  before {shown[0]}\n  now    {shown[1]}")
+            shown = [repr(side if at < 0 else side[at])[:SHOWN] for side in (first, second)]
+            raise Unlike(f"step {number}, {kind} {at} on connection {conn}:\n  before {shown[0]}\n  now    {shown[1]}")
 
 
 def _answers_of(script, conn, data):
@@ -91,7 +91,7 @@ def _without_places(script, conn, answer):
             return answer
         batches = script["sent"].get((conn, answer[:4]), ())
         shared = [topic.startswith("shared") for topic, _, _ in batches] or [True] * len(results)
-        return around, [_without_place(*each) for each in zip(results, shared, strict=True)]
+        return around, [_without_place(*pair) for pair in zip(results, shared, strict=True)]
     if key == FETCH and version == FETCH_VERSION:
         topic, error_code, _ = fetched(answer)
         if topic.startswith(b"shared"):
@@ -103,8 +103,8 @@ def _without_places(script, conn, answer):
 def _without_place(result, shared):
     number = sum(number for _, number in result.runs)
     base_offset = FREE if shared and result.base_offset >= 0 else result.base_offset
-    told = None if result.message is None else FREE  # messages begin with Kafka's texts now
-    return result._replace(base_offset=base_offset, runs=number, message=told)
+    message = None if result.message is None else FREE  # messages begin with Kafka's texts now
+    return result._replace(base_offset=base_offset, runs=number, message=message)
 
 
 def asked_for(script, conn, answer):
@@ -143,25 +143,25 @@ def _hold_order(script, before, now):
     stamped = {name for name, _, properties in script["topics"] if properties == ID_HEADER}
     for name in {*before, *now}:
         is_stamped = _topic_of(name) in stamped
-        was, seen = (_by_sender(found.get(name), script["senders"], is_stamped) for found in (before, now))
+        was, seen = (_by_sender(partitions.get(name), script["senders"], is_stamped) for partitions in (before, now))
         for conn in {*was, *seen}:
             first, second = was.get(conn, []), seen.get(conn, [])
             if first != second:
                 pairs = enumerate(zip(first, second, strict=False))
                 at = next((n for n, (a, b) in pairs if a != b), min(len(first), len(second)))
-                said = f"{len(first)} batches before, {len(second)} now, unlike from number {at} on"
-                raise Unlike(f"{name}: of connection {conn} there are {said}")
+                difference = f"{len(first)} batches before, {len(second)} now, unlike from number {at} on"
+                raise Unlike(f"{name}: of connection {conn} there are {difference}")
 
 
 def _by_sender(partition, senders, stamped):
     """{connection: what its batches have, in the order of the log}. In batches with ids as headers the bytes differ."""
-    found = {}
+    by_sender = {}
     for batch in partition.batches if partition else ():
         mark = field_of(batch.data, "base_timestamp")
         names = "base_timestamp", "record_count", "producer_id", "producer_epoch", "base_sequence", "attributes"
         content = tuple(field_of(batch.data, name) for name in names) if stamped else batch.content
-        found.setdefault(senders.get(mark), []).append(content)
-    return found
+        by_sender.setdefault(senders.get(mark), []).append(content)
+    return by_sender
 
 
 def _topic_of(name):
@@ -189,8 +189,8 @@ def _check_ids(partitions):
 def answered(script, report):
     """(topic, partition, base timestamp, result) of each batch that was answered without an error."""
     for number in sorted(report["steps"]):
-        for what, conn, data in report["steps"][number]:
-            for answer in split(data) if what == "answer" else ():
+        for kind, conn, data in report["steps"][number]:
+            for answer in split(data) if kind == "answer" else ():
                 key, version = asked_for(script, conn, answer)
                 batches = script["sent"].get((conn, answer[:4]), ())
                 if key == PRODUCE and batches:
@@ -218,33 +218,37 @@ def _hold_places(script, report, partitions):
 
 
 def _hold_fetches(script, report, at):
-    places = {}
+    batches = {}
     for (name, offset), batch in at.items():
-        places.setdefault(_topic_of(name).encode(), {}).setdefault(offset, []).append(batch.data)
+        batches.setdefault(_topic_of(name).encode(), {}).setdefault(offset, []).append(batch.data)
     for number, seen in report["steps"].items():
-        for what, conn, data in seen:
-            for answer in split(data) if what == "answer" else ():
+        for kind, conn, data in seen:
+            for answer in split(data) if kind == "answer" else ():
                 if asked_for(script, conn, answer) == (FETCH, FETCH_VERSION):
                     topic, error_code, records = fetched(answer)
-                    _hold_fetch(f"step {number}: Fetch of {topic}", records, places.get(topic, {}))
+                    _hold_fetch(f"step {number}: Fetch of {topic}", records, batches.get(topic, {}))
 
 
-def _hold_fetch(where, records, places):
+def _hold_fetch(request, records, batches):
     position, end_offset = 0, None
     while position + 12 <= len(records):
         offset = int.from_bytes(records[position : position + 8], "big")
         size = 12 + int.from_bytes(records[position + 8 : position + 12], "big")
         part = records[position : position + size]
-        batch = next((data for data in places.get(offset, ()) if data[: len(part)] == part), None)
+        batch = next((data for data in batches.get(offset, ()) if data[: len(part)] == part), None)
         if batch is None or end_offset not in (None, offset):
-            raise Unlike(f"{where} gave a batch at {offset} that is not what lies there")
+            raise Unlike(f"{request} gave a batch at {offset} that is not what lies there")
         position, end_offset = position + size, offset + field_of(batch, "last_offset_delta") + 1
 
 
 def _hold_recovery(script, report, partitions):
     killed, cut = (logs.partitions(report["files"][moment]) for moment in (KILLED, CUT))
-    waits = {name for name, _, properties in script["topics"] if any(each in properties for each in WAITS_FOR_DISK)}
-    kept = {name: {field_of(batch.data, "base_timestamp") for batch in found.batches} for name, found in cut.items()}
+    topics = script["topics"]
+    waits = {name for name, _, properties in topics if any(setting in properties for setting in WAITS_FOR_DISK)}
+    marks = {
+        name: {field_of(batch.data, "base_timestamp") for batch in partition.batches}
+        for name, partition in cut.items()
+    }
     for name, partition in partitions.items():
         ids = partition.ids()
         if killed[name].batches != partition.batches or killed[name].ids() != ids:
@@ -254,5 +258,5 @@ def _hold_recovery(script, report, partitions):
             raise Unlike(f"{name}: after a power cut the log is not the beginning of what it was")
     for topic, partition, mark, result in answered(script, report):
         name = f"{topic}-{partition}"
-        if topic in waits and mark not in kept[name]:
+        if topic in waits and mark not in marks[name]:
             raise Unlike(f"{name}: offset {result.base_offset} was answered, and is gone after a power cut")

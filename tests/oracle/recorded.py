@@ -115,5 +115,5 @@ def structures(entity):
         for field in fields(entity):
             yield from structures(getattr(entity, field.name))
     elif isinstance(entity, tuple):
-        for each in entity:
-            yield from structures(each)
+        for member in entity:
+            yield from structures(member)

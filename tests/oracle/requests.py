@@ -206,18 +206,18 @@ def fetch(
             tag = message.flexible
             learn = session.slot, 10 + tag, 4, 8 + tag
     message.length(len(wanted))
-    for each in wanted:
-        message.topic(each.topic, version >= 13)
+    for part in wanted:
+        message.topic(part.topic, version >= 13)
         message.length(1)
-        message.pack("i", each.partition)
+        message.pack("i", part.partition)
         if version >= 9:
-            message.pack("i", each.leader_epoch)
-        message.pack("q", each.offset)
+            message.pack("i", part.leader_epoch)
+        message.pack("q", part.offset)
         if version >= 12:
-            message.pack("i", each.last_epoch)
+            message.pack("i", part.last_epoch)
         if version >= 5:
             message.pack("q", -1)
-        message.pack("i", each.max_bytes)
+        message.pack("i", part.max_bytes)
         message.tags()
         message.tags()
     if version >= 7:
@@ -233,14 +233,14 @@ def fetch(
     return message.frame(learn)
 
 
-def list_offsets(message, places, committed=False, wants_ids=False):
-    """`places` are (topic, partition, timestamp)."""
+def list_offsets(message, partitions, committed=False, wants_ids=False):
+    """`partitions` are (topic, partition, timestamp)."""
     version = message.version
     message.pack("i", -1)
     if version >= 2:
         message.pack("b", committed)
-    message.length(len(places))
-    for topic, partition, timestamp in places:
+    message.length(len(partitions))
+    for topic, partition, timestamp in partitions:
         message.string(topic.encode())
         message.length(1)
         message.pack("i", partition)
@@ -308,12 +308,12 @@ def init_producer_id(message, slot, transactional_id=None, timeout_ms=60_000):
     return message.frame((slot, 10 + tag, 10, 8 + tag))
 
 
-def add_partitions_to_txn(message, transactional_id, producer, places):
+def add_partitions_to_txn(message, transactional_id, producer, partitions):
     """`producer` is the slot of a producer id and epoch."""
     message.string(transactional_id)
     message.slot(producer, 10)
-    message.length(len(places))
-    for topic, partition in places:
+    message.length(len(partitions))
+    for topic, partition in partitions:
         message.string(topic.encode())
         message.length(1)
         message.pack("i", partition)
@@ -330,7 +330,7 @@ def add_offsets_to_txn(message, transactional_id, producer, group):
     return message.frame()
 
 
-def txn_offset_commit(message, transactional_id, producer, group, place, offset):
+def txn_offset_commit(message, transactional_id, producer, group, topic_partition, offset):
     message.string(transactional_id)
     message.string(group)
     message.slot(producer, 10)
@@ -338,13 +338,13 @@ def txn_offset_commit(message, transactional_id, producer, group, place, offset)
         message.pack("i", -1)
         message.string(b"")
         message.string(None)
-    _committed(message, place, offset, message.version >= 2)
+    _committed(message, topic_partition, offset, message.version >= 2)
     message.tags()
     return message.frame()
 
 
-def _committed(message, place, offset, with_epoch, by_id=False):
-    topic, partition = place
+def _committed(message, topic_partition, offset, with_epoch, by_id=False):
+    topic, partition = topic_partition
     message.length(1)
     message.topic(topic, by_id)
     message.length(1)
@@ -364,7 +364,7 @@ def end_txn(message, transactional_id, producer, commit):
     return message.frame()
 
 
-def offset_commit(message, group, place, offset):
+def offset_commit(message, group, topic_partition, offset):
     """A commit of one partition by a client that is no member of the group."""
     version = message.version
     message.string(group)
@@ -374,14 +374,14 @@ def offset_commit(message, group, place, offset):
         message.string(None)
     if version <= 4:
         message.pack("q", -1)
-    _committed(message, place, offset, version >= 6, version >= 10)
+    _committed(message, topic_partition, offset, version >= 6, version >= 10)
     message.tags()
     return message.frame()
 
 
-def offset_fetch(message, group, place):
+def offset_fetch(message, group, topic_partition):
     version = message.version
-    topic, partition = place
+    topic, partition = topic_partition
     if version >= 8:
         message.length(1)
     message.string(group)

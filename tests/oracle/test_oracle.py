@@ -70,10 +70,10 @@ def differences(before, now, kind, directory):
     make, difference = KINDS[kind]
     scripts = [make(seed, FRAMES) for seed in SEEDS]
     reports = trees.play((before, now), scripts, directory)
-    found = {
+    by_seed = {
         seed: difference(script, was, seen) for seed, script, (was, seen) in zip(SEEDS, scripts, reports, strict=True)
     }
-    return {seed: said for seed, said in found.items() if said is not None}
+    return {seed: text for seed, text in by_seed.items() if text is not None}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -33,8 +33,8 @@ def hold(before, kind, seeds, directory):
     scripts = [make(seed, FRAMES) for seed in seeds]
     reports = trees.play((before, trees.NOW), scripts, directory)
     for seed, script, (was, now) in zip(seeds, scripts, reports, strict=True):
-        found = difference(script, was, now)
-        assert found is None, f"{found}\n{AGAIN.format(seed, kind)}"
+        text = difference(script, was, now)
+        assert text is None, f"{text}\n{AGAIN.format(seed, kind)}"
 
 
 @pytest.mark.parametrize("kind, first, number", batches(SEEDS, AT_ONCE))

@@ -37,8 +37,8 @@ def unpack(commit, directory):
     except FileNotFoundError:
         raise NoHistory("git is not installed") from None
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip()
-        raise NoHistory(f"git cannot give commit {commit}: {said}") from None
+        reason = error.stderr.decode(errors="replace").strip()
+        raise NoHistory(f"git cannot give commit {commit}: {reason}") from None
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         unpack_tar(archive, directory)
     return directory
@@ -61,8 +61,8 @@ class Playing:
 
     def reports(self):
         """Wait for the process, and yield the report of each script."""
-        said, _ = self._process.communicate(timeout=SECONDS)
-        assert self._process.returncode == 0, f"the driver failed in {self._tree}:\n{said.decode(errors='replace')}"
+        output, _ = self._process.communicate(timeout=SECONDS)
+        assert self._process.returncode == 0, f"the driver failed in {self._tree}:\n{output.decode(errors='replace')}"
         with self._reports.open("rb") as file:
             for _ in range(self._number):
                 yield pickle.load(file)
@@ -73,4 +73,4 @@ class Playing:
 def play(trees, scripts, directory):
     """Play scripts on several trees together; for each script the reports in the order of the trees."""
     playing = [Playing(tree, scripts, directory, f"tree-{number}") for number, tree in enumerate(trees)]
-    return zip(*(each.reports() for each in playing), strict=True)
+    return zip(*(process.reports() for process in playing), strict=True)
