@@ -11,7 +11,7 @@ from tests.scenarios.scenario import join_parts
 
 class GroupWorld:
     def __init__(self):
-        self.said = []
+        self.output = []
         self.house = House()
         self.joined = {}
         self.instances = {}
@@ -27,10 +27,10 @@ class GroupWorld:
         self.waiting.clear()
 
     def do_join(self, name, instance=None, id_required="no"):
-        known = self.joined.get(name)
+        member = self.joined.get(name)
         self.instances.setdefault(name, instance)
         pending = self.house.join(
-            known.member_id if known else "",
+            member.member_id if member else "",
             client=name, instance=self.instances[name], id_required=id_required == "yes", may_skip=True,
         )  # fmt: skip
         self._wait(name, "join", pending)
@@ -42,40 +42,40 @@ class GroupWorld:
 
     def do_heartbeat(self, *names):
         for name in names:
-            known = self.joined[name]
-            error = self.house.heartbeat(known.member_id, known.generation, instance=self.instances[name])
-            self.said.append(f"heartbeat of {name}: {_error(error)}")
+            member = self.joined[name]
+            error = self.house.heartbeat(member.member_id, member.generation, instance=self.instances[name])
+            self.output.append(f"heartbeat of {name}: {_error(error)}")
         self._hear()
 
     def do_leave(self, name):
         ((_, error),) = self.house.leave(self.joined[name].member_id).members
-        self.said.append(f"leave of {name}: {_error(error)}")
+        self.output.append(f"leave of {name}: {_error(error)}")
         self._hear()
 
     def do_commit(self, name, generation=None, **offsets):
-        known = self.joined[name]
-        generation = known.generation if generation is None else int(generation)
-        placed = [(*_partition(where), int(offset)) for where, offset in offsets.items()]
+        member = self.joined[name]
+        generation = member.generation if generation is None else int(generation)
+        placed = [(*_partition(partition), int(offset)) for partition, offset in offsets.items()]
         errors = self.house.commit(
-            *placed, member_id=known.member_id, generation=generation, instance_id=self.instances[name]
+            *placed, member_id=member.member_id, generation=generation, instance_id=self.instances[name]
         )
-        self.said += [f"commit of {name}: {_error(error)}" for error in errors]
+        self.output += [f"commit of {name}: {_error(error)}" for error in errors]
 
     # answers, immediate or triggered by a later command
 
     def _wait(self, name, verb, pending):
         if pending.result is None:
-            self.said.append(f"{verb} of {name} waits")
-        if all(pending is not each for _, _, each in self.waiting):
+            self.output.append(f"{verb} of {name} waits")
+        if all(pending is not other for _, _, other in self.waiting):
             self.waiting.append((name, verb, pending))
         self._hear()
 
     def _hear(self):
-        answered = [each for each in self.waiting if each[2].result is not None]
-        self.waiting = [each for each in self.waiting if each[2].result is None]
+        answered = [wait for wait in self.waiting if wait[2].result is not None]
+        self.waiting = [wait for wait in self.waiting if wait[2].result is None]
         for name, verb, pending in answered:
             heard = self._joined if verb == "join" else self._synced
-            self.said.append(f"{verb} of {name}: {heard(name, pending.result)}")
+            self.output.append(f"{verb} of {name}: {heard(name, pending.result)}")
 
     def _joined(self, name, result):
         if result.error is ErrorCode.NONE or result.error is ErrorCode.MEMBER_ID_REQUIRED:
@@ -96,7 +96,7 @@ class GroupWorld:
 
     def state(self):
         group = self.house.coordinator.describe("g")
-        members = [f"{each.member_id}={each.assignment.decode() or '-'}" for each in group.members]
+        members = [f"{member.member_id}={member.assignment.decode() or '-'}" for member in group.members]
         offsets = [f"{f.topic}-{f.partition}={f.committed.offset}" for f in self.house.coordinator.fetch("g", None)]
         return join_parts(group.state, " ".join(members), "offsets " + " ".join(offsets) if offsets else "")
 
@@ -105,6 +105,6 @@ def _error(error):
     return error.name if error else "taken"
 
 
-def _partition(where):
-    topic, _, partition = where.rpartition("-")
+def _partition(name):
+    topic, _, partition = name.rpartition("-")
     return topic, int(partition)

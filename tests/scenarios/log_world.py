@@ -24,7 +24,7 @@ from tests.scenarios.scenario import join_parts
 
 class LogWorld:
     def __init__(self):
-        self.said = []
+        self.output = []
         self.storage = MemoryStorage()
         self.now_ms = 0
         self.process = 0
@@ -42,7 +42,7 @@ class LogWorld:
         self.sequences = {}
 
     def _report(self, line):
-        self.said.append(re.sub(r"(?:flights-0/)?\b0*(\d+)\.(?=[a-z])", r"\1.", line))
+        self.output.append(re.sub(r"(?:flights-0/)?\b0*(\d+)\.(?=[a-z])", r"\1.", line))
 
     def do_at(self, now_ms):
         self.now_ms = int(now_ms)
@@ -59,7 +59,7 @@ class LogWorld:
             log = self.manager.get("flights", 0)
             append(log, *[value.encode() for value in values], worker=self.worker, now=now, **fields)
         except ApiError as error:
-            self.said.append(f"refused: {error.code.name}")
+            self.output.append(f"refused: {error.code.name}")
 
     def do_send(self, producer, *values):
         """Append one batch of a producer's transaction."""
@@ -101,15 +101,15 @@ class LogWorld:
         """Cut the power: nothing from byte `size` of the file on had reached the disk."""
         data = self._bytes(_path(name))
         assert 0 <= int(size) < len(data), f"{name} has {len(data)} bytes"
-        self._found(name, data[: int(size)])
+        self._replace_file(name, data[: int(size)])
 
     def do_flip(self, name, position):
         """Cut the power: the byte at `position` of the file is damaged."""
         data = bytearray(self._bytes(_path(name)))
         data[int(position)] ^= 0xFF
-        self._found(name, data)
+        self._replace_file(name, data)
 
-    def _found(self, name, data):
+    def _replace_file(self, name, data):
         self.storage.replace(_path(name), bytes(data))
         self.manager = None
 
@@ -142,8 +142,10 @@ def _transactions(log):
     """Return the last stable offset if it is below the log end, and the aborted transactions."""
     stable = log.last_stable_offset
     aborted = log_reader.aborted_transactions(log, 0, log.log_end_offset)
-    told = [f"stable to {stable}"] if stable < log.log_end_offset else []
-    return ", ".join(told + [f"{each.producer_id} aborted {each.first_offset}-{each.last_offset}" for each in aborted])
+    parts = [f"stable to {stable}"] if stable < log.log_end_offset else []
+    for transaction in aborted:
+        parts.append(f"{transaction.producer_id} aborted {transaction.first_offset}-{transaction.last_offset}")
+    return ", ".join(parts)
 
 
 def _values(data, header):

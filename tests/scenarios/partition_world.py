@@ -23,7 +23,7 @@ DOCUMENT = OffsetDocument("id", "name", "t", 0, Progress(0))
 
 class PartitionWorld:
     def __init__(self):
-        self.said = []
+        self.output = []
         self.log = MemoryLog()
         self.now_ms = 0
         self.document = None
@@ -41,7 +41,7 @@ class PartitionWorld:
         self._say_bounds()
 
     def do_compact(self, *offsets):
-        for offset in _each(offsets):
+        for offset in _offsets(offsets):
             self.log.compact(0, offset)
 
     def do_retain(self, start):
@@ -58,7 +58,7 @@ class PartitionWorld:
         self._say_bounds()
 
     def _say_bounds(self):
-        self.said.append(f"the log begins at {self.log.starts[0]} and ends at {self.log.ends[0]}")
+        self.output.append(f"the log begins at {self.log.starts[0]} and ends at {self.log.ends[0]}")
 
     # the spout
 
@@ -72,7 +72,7 @@ class PartitionWorld:
         counts = self.manager.counts
         counts.lost, counts.recreated, counts.truncations = start.lost, int(opened.recreated), int(start.truncated)
         self.latest, self.given_up = {}, {}
-        self.said.append(f"begins at {_progress(start.progress)}: {start.why}")
+        self.output.append(f"begins at {_progress(start.progress)}: {start.why}")
 
     def _template(self):
         return replace(DOCUMENT, topic_id=self.log.topic_id)
@@ -99,22 +99,22 @@ class PartitionWorld:
     def do_fetch(self):
         wanted = self.manager.wanted()
         if wanted is None:
-            self.said.append("wants nothing")
+            self.output.append("wants nothing")
             return
-        held = len(self.said)
+        held = len(self.output)
         manager = self.manager
         self.log.ask(Fetch("t", 0, wanted), lambda answer: self._fetched(manager, answer))
-        if len(self.said) == held:
-            self.said.append(f"waits for {wanted.offset}")
+        if len(self.output) == held:
+            self.output.append(f"waits for {wanted.offset}")
 
     def _fetched(self, manager, answer):
         if isinstance(answer, Fetched):
             self.epoch = answer.leader_epoch
             manager.fetched(answer.records, answer.next_offset, answer.high_watermark)
-            self.said.append(f"reads {_set(record.offset for record in answer.records)}")
+            self.output.append(f"reads {_set(record.offset for record in answer.records)}")
         else:
             manager.out_of_range(answer.log_start, answer.log_end)
-            self.said.append(f"out of range, the log holds {answer.log_start} to {answer.log_end}")
+            self.output.append(f"out of range, the log holds {answer.log_start} to {answer.log_end}")
 
     def do_next(self, number="1"):
         emitted = []
@@ -123,36 +123,36 @@ class PartitionWorld:
             self.latest[offset] = message.ticket
             again = f" (attempt {message.attempt})" if message.attempt > 1 else ""
             emitted.append(f"{offset}#{message.ticket}{again}")
-        self.said.append(f"emits {' '.join(emitted)}" if emitted else "emits nothing")
+        self.output.append(f"emits {' '.join(emitted)}" if emitted else "emits nothing")
 
     def do_ack(self, *offsets, ticket=None):
-        for offset in _each(offsets):
+        for offset in _offsets(offsets):
             if not self.manager.ack(offset, self._ticket(offset, ticket)):
-                self.said.append(f"ack of {offset} is stale")
+                self.output.append(f"ack of {offset} is stale")
 
     def do_fail(self, *offsets, ticket=None):
-        for offset in _each(offsets):
+        for offset in _offsets(offsets):
             if not self.manager.fail(offset, self._ticket(offset, ticket), self.now_ms):
-                self.said.append(f"fail of {offset} is stale")
+                self.output.append(f"fail of {offset} is stale")
         for letter in self.manager.take_dead_letters():
             self.given_up[letter.record.offset] = letter
-            self.said.append(f"gives {letter.record.offset} up after attempt {letter.attempts} ({letter.reason})")
+            self.output.append(f"gives {letter.record.offset} up after attempt {letter.attempts} ({letter.reason})")
 
     def do_bury(self, offset):
         """Confirm that the dead-letter topic has stored the message."""
         letter = self.given_up.pop(int(offset))
         self.dead.append(letter.record.offset)
         if not self.manager.buried(letter.record.offset, letter.ticket):
-            self.said.append(f"burial of {offset} is stale")
+            self.output.append(f"burial of {offset} is stale")
 
     def do_commit(self):
         progress = self.manager.commit()
         if progress is None:
-            self.said.append("nothing new to store")
+            self.output.append("nothing new to store")
             return
         self.document = self._template().at(progress, self.epoch).encode()
         self.manager.stored(progress)
-        self.said.append(f"stores {_progress(progress)}")
+        self.output.append(f"stores {_progress(progress)}")
 
     def _ticket(self, offset, ticket):
         return self.latest[offset] if ticket is None else int(ticket)
@@ -179,7 +179,7 @@ class PartitionWorld:
         )
 
 
-def _each(words):
+def _offsets(words):
     """Yield the offsets of "3 7-9"."""
     for word in words:
         first, _, last = word.partition("-")

@@ -41,14 +41,14 @@ TURNS_MAX = 1_000
 
 class RebalanceWorld:
     def __init__(self):
-        self.said = []
+        self.output = []
         self.now = Now(0, 0)
         self.ensemble = Ensemble()
         self.admin = MemoryCoordinator(self.ensemble)
         self.admin.execute(Create("/consumers"))
         self.consumers = {}
         self.held = {}
-        self.kept = []
+        self.kept_metadata = []
         self.topics = 0
 
     # topics
@@ -82,11 +82,11 @@ class RebalanceWorld:
 
     def do_keep(self):
         """Keep the Metadata of now, as a broker that lags behind does."""
-        self.kept = self._metadata()
+        self.kept_metadata = self._metadata()
 
     def do_see(self, name, *flags):
         """Pass Metadata to a consumer: that of now, or what a broker that lags behind has `kept`."""
-        self.consumers[name][0].topics_seen(self.kept if "kept" in flags else self._metadata(), self.now)
+        self.consumers[name][0].topics_seen(self.kept_metadata if "kept" in flags else self._metadata(), self.now)
 
     def _metadata(self):
         views = [topic_view(name, self.ensemble.nodes[topic_path(name)]) for name in self.ensemble.names(TOPICS)]
@@ -137,7 +137,7 @@ class RebalanceWorld:
 
     def _say_events(self, name):
         events = self.consumers[name][0].take_events()
-        self.said += [f"{name} {spoken(event)}" for event in events]
+        self.output += [f"{name} {spoken(event)}" for event in events]
         return bool(events)
 
     def do_done(self, name, **offsets):
@@ -158,7 +158,7 @@ class RebalanceWorld:
 
     def do_delivers(self, name, partition):
         may = self.consumers[name][0].may_deliver(named(partition), self.now.ms)
-        self.said.append(f"{name} {'delivers' if may else 'does not deliver'} {partition}")
+        self.output.append(f"{name} {'delivers' if may else 'does not deliver'} {partition}")
 
     # time and faults
 

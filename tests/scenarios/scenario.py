@@ -2,7 +2,7 @@
 
 A paragraph that has only comments is prose. Any other paragraph is a step: the reader runs its commands in order, and
 below the rule come their answers and the world's state. A world is any object with a `do_<word>` for each command, a
-list `said` of answers, and a `state()`.
+list `output` of answers, and a `state()`.
 """
 
 import re
@@ -23,21 +23,21 @@ def difference(expected, happened, name):
 
 def _step(paragraph, world):
     lines = paragraph.splitlines()
-    asked = lines[: lines.index(RULE)] if RULE in lines else lines
-    commands = [line for line in asked if not line.startswith("#")]
+    given = lines[: lines.index(RULE)] if RULE in lines else lines
+    commands = [line for line in given if not line.startswith("#")]
     if not commands:
         return paragraph
-    world.said.clear()
+    world.output.clear()
     for command in commands:
         _carry_out(command, world)
-    return "\n".join([*asked, RULE, *world.said, world.state()])
+    return "\n".join([*given, RULE, *world.output, world.state()])
 
 
 def _carry_out(command, world):
     """Run a command: `word this that=5` calls `world.do_word("this", that="5")`."""
     word, *arguments = shlex.split(command)
-    known = sorted(name.removeprefix("do_") for name in dir(world) if name.startswith("do_"))
-    assert word in known, f"{command!r}: no such command; there are {', '.join(known)}"
+    words = sorted(name.removeprefix("do_") for name in dir(world) if name.startswith("do_"))
+    assert word in words, f"{command!r}: no such command; there are {', '.join(words)}"
     named = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     try:
         getattr(world, f"do_{word}")(*[argument for argument in arguments if "=" not in argument], **named)

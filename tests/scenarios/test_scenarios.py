@@ -36,16 +36,16 @@ def test_scenario(path):
     if os.environ.get("FLAKELOG_REWRITE"):
         path.write_text(happened)
         pytest.skip("rewritten, not judged: read what has changed")
-    if found := verdict(path.stem, expected, happened):
-        pytest.fail(found, pytrace=False)
+    if difference := verdict(path.stem, expected, happened):
+        pytest.fail(difference, pytrace=False)
 
 
 def test_a_scenario_that_fails_shows_what_differs_and_both_commands():
     expected = (FILES[0].parent / "partition_fail_then_ack.txt").read_text().replace("stores 5", "stores 4")
-    found = verdict("partition_fail_then_ack", expected, replay(expected, PartitionWorld()))
-    assert "\n-stores 4\n+stores 5\n" in found
-    assert f"\nagain:                 {AGAIN.format('partition_fail_then_ack')}\n" in found
-    assert found.endswith(f"FLAKELOG_REWRITE=1 {AGAIN.format('partition_fail_then_ack')}")
+    difference = verdict("partition_fail_then_ack", expected, replay(expected, PartitionWorld()))
+    assert "\n-stores 4\n+stores 5\n" in difference
+    assert f"\nagain:                 {AGAIN.format('partition_fail_then_ack')}\n" in difference
+    assert difference.endswith(f"FLAKELOG_REWRITE=1 {AGAIN.format('partition_fail_then_ack')}")
 
 
 def test_prose_and_commands_stay_as_they_are_and_a_new_step_gets_its_expectation():
