@@ -57,12 +57,12 @@ class Log:
         self.fetches += 1
         if not self.start <= offset <= len(self.messages):
             raise UpdateOffsetException
-        got, at = [], offset
-        while at < len(self.messages) and len(got) < self.batch:
+        fetched, at = [], offset
+        while at < len(self.messages) and len(fetched) < self.batch:
             if self.messages[at] is not None:
-                got.append((at, self.messages[at]))
+                fetched.append((at, self.messages[at]))
             at += 1
-        return got
+        return fetched
 
 
 def get_offset(log, config):
@@ -113,8 +113,8 @@ class PartitionManager:
             offset, message = to_emit
             tuples = self.generate_tuples(message)
             if tuples is not None:
-                for each in tuples:
-                    collector(each, KafkaMessageId(self.partition, offset))
+                for values in tuples:
+                    collector(values, KafkaMessageId(self.partition, offset))
                 break
             self.ack(offset)
         return EmitState.EMITTED_MORE_LEFT if self.waiting_to_emit else EmitState.EMITTED_END

@@ -12,13 +12,13 @@ from partition_manager.progress import Progress
 LOG = Bounds(100, 200)
 
 
-def start(stored=None, at=Earliest(), bounds=LOG, found=None, **settings):
-    chosen = choose_start(stored, at, bounds, found, SpoutConfig(**settings))
+def start(stored=None, at=Earliest(), bounds=LOG, answer=None, **settings):
+    chosen = choose_start(stored, at, bounds, answer, SpoutConfig(**settings))
     return chosen.progress, chosen.lost
 
 
 @pytest.mark.parametrize(
-    "at, found, offset",
+    "at, answer, offset",
     [
         (Earliest(), None, 100),
         (Latest(), None, 200),
@@ -33,8 +33,8 @@ def start(stored=None, at=Earliest(), bounds=LOG, found=None, **settings):
         (Last(500), None, 100),
     ],
 )
-def test_with_nothing_stored_the_position_asked_for_is_taken_within_the_log(at, found, offset):
-    assert start(None, at, found=found) == (Progress(offset), 0)
+def test_with_nothing_stored_the_position_asked_for_is_taken_within_the_log(at, answer, offset):
+    assert start(None, at, answer=answer) == (Progress(offset), 0)
 
 
 def test_only_a_time_or_an_id_has_to_be_asked_for():

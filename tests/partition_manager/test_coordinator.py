@@ -25,8 +25,8 @@ def coordinator_of(world, owner="me", task=0, tasks=1, topology_id="t", config=C
 
 def emit_all(coordinator, now_ms=0):
     ids = []
-    while (found := coordinator.next(now_ms)) is not None:
-        ids.append(found[0])
+    while (emission := coordinator.next(now_ms)) is not None:
+        ids.append(emission[0])
     return ids
 
 
@@ -74,12 +74,12 @@ def test_a_revoked_partition_is_committed_and_its_later_acks_are_stale():
     coordinator = coordinator_of(world)
     ids = {(id.partition, id.offset): id for id in emit_all(coordinator)}
     assert coordinator.ack(ids[1, 0])
-    kept = world.log.kept.pop(1)
+    records = world.log.kept.pop(1)
     world.carry(coordinator, 60_000)
     assert [s.partition for s in coordinator.status()] == [0]
     assert not coordinator.ack(ids[1, 1])
     assert coordinator.counts.acked == 1, "what a revoked partition has done is still counted"
-    world.log.kept[1] = kept
+    world.log.kept[1] = records
     world.carry(coordinator, 120_000)
     assert [s.watermark for s in coordinator.status()] == [0, 1]
 
@@ -89,9 +89,9 @@ def test_acks_of_an_earlier_assignment_do_not_settle_what_was_emitted_again():
     world = world_of(1, 1)
     coordinator = coordinator_of(world)
     old = next(id for id in emit_all(coordinator) if id.partition == 1)
-    kept = world.log.kept.pop(1)
+    records = world.log.kept.pop(1)
     world.carry(coordinator, 60_000)
-    world.log.kept[1] = kept
+    world.log.kept[1] = records
     world.carry(coordinator, 120_000)
     (new,) = [id for id in emit_all(coordinator, 120_000) if id.partition == 1]
     assert new.offset == old.offset and not coordinator.ack(old)
@@ -239,7 +239,7 @@ def test_a_forgotten_owners_answers_are_ignored_and_nothing_more_is_asked():
 
 
 @pytest.mark.parametrize(
-    "wrong, said",
+    "wrong, reason",
     [
         ({"spout_max_uncommitted": 0}, "flakelog.spout.max.uncommitted=0: must be at least 1"),
         ({"spout_out_of_range": "middle"}, "must be one of earliest, latest"),
@@ -247,8 +247,8 @@ def test_a_forgotten_owners_answers_are_ignored_and_nothing_more_is_asked():
         ({"spout_retry_jitter": 1.5}, "must be a share"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused_by_its_name(wrong, said):
-    with pytest.raises(InvalidSetting, match=said):
+def test_a_setting_that_cannot_work_is_refused_by_its_name(wrong, reason):
+    with pytest.raises(InvalidSetting, match=reason):
         SpoutConfig(**wrong)
 
 
@@ -262,19 +262,19 @@ def test_a_takeover_is_one_line_in_both_runs_however_many_partitions_there_are()
     ids = emit_all(old)
     old.take_notes()
     new = coordinator_of(world, owner="new-run.1")
-    (said,) = [note.text for note in new.take_notes() if "old-run" in note.text]
-    assert said.startswith("continues the progress of run old-run in ")
+    (text,) = [note.text for note in new.take_notes() if "old-run" in note.text]
+    assert text.startswith("continues the progress of run old-run in ")
     for id in ids:
         old.ack(id)
     world.carry(old, 2_000)
     assert {status.phase for status in old.status()} == {Phase.FENCED}
-    (said,) = errors_of(old)
-    assert said.startswith("another process took over flights-0, this one reads it no longer: ")
+    (error,) = errors_of(old)
+    assert error.startswith("another process took over flights-0, this one reads it no longer: ")
     world.carry(old, 59_999)
     assert errors_of(old) == []
     world.carry(old, 60_000)
-    (said,) = errors_of(old)
-    assert said.startswith("still not read, another process took them over: flights-0, ") and "and 10 more" in said
+    (error,) = errors_of(old)
+    assert error.startswith("still not read, another process took them over: flights-0, ") and "and 10 more" in error
 
 
 def test_unusable_progress_is_an_error_that_says_how_to_go_on_and_is_repeated():
@@ -284,10 +284,10 @@ def test_unusable_progress_is_an_error_that_says_how_to_go_on_and_is_repeated():
     coordinator = PartitionCoordinator(source, 0, 1, "me")
     coordinator.start(0)
     world.carry(coordinator, 0)
-    (said,) = errors_of(coordinator)
-    assert said.startswith("flights-1 is not read: stored offset document: ")
-    assert "`flakelog spout progress show` shows it" in said
-    assert said.endswith("stop the topology and delete progress/nodes/flakelog-spouts/t.log/partition_1")
+    (error,) = errors_of(coordinator)
+    assert error.startswith("flights-1 is not read: stored offset document: ")
+    assert "`flakelog spout progress show` shows it" in error
+    assert error.endswith("stop the topology and delete progress/nodes/flakelog-spouts/t.log/partition_1")
     assert [id.partition for id in emit_all(coordinator)] == [0], "the other partitions are read"
     world.carry(coordinator, 60_000)
     assert errors_of(coordinator) == ["still not read, unusable progress: flights-1"]
@@ -299,9 +299,9 @@ def test_a_log_of_bad_messages_names_ten_of_them_and_the_number_of_the_others():
     for id in emit_all(coordinator):
         coordinator.reject(id, 0, "no JSON")
     world.carry(coordinator, 2_000)
-    said = [note.text for note in coordinator.take_notes() if note.level == "warn"]
-    assert said[0] == "flights-0 offset 0 cannot be decoded, it goes to the dead letters: no JSON"
-    assert len(said) == 11 and said[-1] == "20 more messages were given up; the dead-letter topic names each"
+    warnings = [note.text for note in coordinator.take_notes() if note.level == "warn"]
+    assert warnings[0] == "flights-0 offset 0 cannot be decoded, it goes to the dead letters: no JSON"
+    assert len(warnings) == 11 and warnings[-1] == "20 more messages were given up; the dead-letter topic names each"
 
 
 def test_a_letter_that_is_refused_for_good_is_logged_and_counted_and_not_sent_again():
@@ -358,13 +358,13 @@ def test_at_most_once_a_fetch_answered_while_the_last_progress_is_stored_is_left
     world.store().ask(save.request, lambda answer: coordinator.answered(save.number, answer, 0))
     assert coordinator.idle
     again = coordinator_of(world, owner="next", config=config)
-    assert [each.offset for each in emit_all(again)][0] == id.offset + 1
+    assert [id.offset for id in emit_all(again)][0] == id.offset + 1
 
 
 def test_the_start_of_many_partitions_is_ten_lines_and_their_number():
     coordinator = coordinator_of(world_of(*[1] * 40))
-    said = [note.text for note in coordinator.take_notes()]
-    assert said == [f"flights-{n} begins at offset 0: nothing stored" for n in range(10)]
+    texts = [note.text for note in coordinator.take_notes()]
+    assert texts == [f"flights-{n} begins at offset 0: nothing stored" for n in range(10)]
     coordinator.take_asks(2_000)
     assert [note.text for note in coordinator.take_notes()] == ["30 more partitions begin to be read"]
 

@@ -81,10 +81,10 @@ def test_an_error_that_utf8_cannot_hold_is_written_with_escapes():
 def test_a_letter_without_its_value_names_the_place_and_the_size_of_the_message():
     record, headers = written(letter(), LetterForm(Codec.NONE, has_value=False))
     assert (record.key, record.value, headers["own"]) == (b"key", None, b"1")
-    place = {name.removeprefix("flakelog-dead-"): value for name, value in headers.items()}
+    fields = {name.removeprefix("flakelog-dead-"): value for name, value in headers.items()}
     wanted = {"topic": b"flights", "partition": b"3", "offset": b"7", "id": b"1007"}
     assert wanted | {"value": b"left out", "value-bytes": b"500", "reason": b"attempts"} == {
-        name: place[name] for name in (*wanted, "value", "value-bytes", "reason")
+        name: fields[name] for name in (*wanted, "value", "value-bytes", "reason")
     }
 
 

@@ -49,7 +49,7 @@ class EngineClient:
         return execute(self.shell.run, steps)
 
 
-def asked(*requests):
+def ask_about(*requests):
     """Ask about partitions of a topic of 100, of which 7 is offline; return the answers, and the broker's requests."""
     broker, reactor = EngineBroker(), Clock()
     broker.create("flights", 100)
@@ -75,17 +75,17 @@ QUESTIONS = {
 def test_a_question_about_a_hundred_partitions_takes_as_many_requests_as_about_one(question):
     about, answer = QUESTIONS[question]
     partitions = [number for number in range(100) if number != 7]
-    one, asked_for_one = asked(about(0))
-    all, asked_for_all = asked(*map(about, partitions))
-    assert one == {about(0): answer} and all == {about(number): answer for number in partitions}
+    answers_for_one, asked_for_one = ask_about(about(0))
+    all, asked_for_all = ask_about(*map(about, partitions))
+    assert answers_for_one == {about(0): answer} and all == {about(number): answer for number in partitions}
     assert asked_for_all == asked_for_one
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_partition_that_is_offline_or_not_there_fails_alone_and_takes_no_more_requests(question):
     about, answer = QUESTIONS[question]
-    _, asked_for_one = asked(about(0))
-    answers, asked_for_all = asked(*map(about, (0, 7, 100, 1)))
+    _, asked_for_one = ask_about(about(0))
+    answers, asked_for_all = ask_about(*map(about, (0, 7, 100, 1)))
     assert answers[about(0)] == answers[about(1)] == answer
     assert answers[about(7)].error.startswith("flights-7: LEADER_NOT_AVAILABLE")
     assert answers[about(100)].error.startswith("flights-100: UNKNOWN_TOPIC_OR_PARTITION")
@@ -94,8 +94,8 @@ def test_a_partition_that_is_offline_or_not_there_fails_alone_and_takes_no_more_
 
 def test_a_partition_is_asked_about_two_epochs_in_one_turn():
     """A task that has just lost it, and the task that has it now, may know different ones."""
-    known, unknown = FindEpochEnd("flights", 0, 0), FindEpochEnd("flights", 0, 9)
-    assert asked(known, unknown)[0] == {known: EpochEnd(0, 0), unknown: EpochEnd(-1, -1)}
+    held, lost = FindEpochEnd("flights", 0, 0), FindEpochEnd("flights", 0, 9)
+    assert ask_about(held, lost)[0] == {held: EpochEnd(0, 0), lost: EpochEnd(-1, -1)}
 
 
 def test_questions_of_the_same_partition_in_one_turn_are_all_answered():
@@ -119,7 +119,7 @@ def test_each_question_fails_if_no_broker_answers():
         for number in range(2):
             fetcher.ask(about(number), answers.append)
     reactor.advance(0)
-    assert [type(each) for each in answers] == [Failed] * 8
+    assert [type(answer) for answer in answers] == [Failed] * 8
 
 
 class HangingClient:

@@ -48,20 +48,20 @@ class Process:
 
     def emit(self, now_ms):
         """Emit all there is; return the places emitted."""
-        places = []
-        while (found := self.coordinator.next(now_ms)) is not None:
-            id = found[0]
+        positions = []
+        while (emission := self.coordinator.next(now_ms)) is not None:
+            id = emission[0]
             self.ids[id.partition, id.offset] = id
-            places.append((id.partition, id.offset))
-        return places
+            positions.append((id.partition, id.offset))
+        return positions
 
-    def ack(self, *places):
-        return [self.coordinator.ack(self.ids[place]) for place in places]
+    def ack(self, *positions):
+        return [self.coordinator.ack(self.ids[position]) for position in positions]
 
     def stored(self, partition):
-        found = []
-        self.world.store().ask(LoadOffset("flights", partition), found.append)
-        return OffsetDocument.decode(found[0].document).progress
+        answers = []
+        self.world.store().ask(LoadOffset("flights", partition), answers.append)
+        return OffsetDocument.decode(answers[0].document).progress
 
     @property
     def phases(self):

@@ -33,6 +33,6 @@ def test_an_offset_that_another_client_committed_is_where_reading_goes_on():
 
 
 def test_metadata_of_another_program_is_ignored_with_a_line_that_shows_it():
-    kept, note = committed_progress(CommittedOffset(7, -1, "host-1"))
-    assert kept == CommittedProgress(Progress(7), "")
+    progress, note = committed_progress(CommittedOffset(7, -1, "host-1"))
+    assert progress == CommittedProgress(Progress(7), "")
     assert "is not of this program, only the offset is used: 'host-1'" in note

@@ -369,8 +369,8 @@ def test_done_ranges_above_the_truncation_are_forgotten_however_fast_the_log_gro
     assert sorted(emit_all(manager)) == list(range(6, 20))
 
 
-@pytest.mark.parametrize("acked, kept", [(range(10), Progress(6)), ((0, 1, 4, 5, 6, 8), Progress(2, ((4, 6),)))])
-def test_progress_above_the_truncation_is_not_stored(acked, kept):
+@pytest.mark.parametrize("acked, progress", [(range(10), Progress(6)), ((0, 1, 4, 5, 6, 8), Progress(2, ((4, 6),)))])
+def test_progress_above_the_truncation_is_not_stored(acked, progress):
     """A spout that starts from it would skip the messages that get these offsets."""
     manager = manager_of()
     feed(manager, 0, 10)
@@ -379,9 +379,9 @@ def test_progress_above_the_truncation_is_not_stored(acked, kept):
         manager.ack(offset, tickets[offset])
     manager.wanted()
     manager.out_of_range(0, 6)
-    assert manager.progress() == kept
+    assert manager.progress() == progress
     feed(manager, 6, 10)
-    assert sorted(emit_all(manager)) == [6, 7, 8, 9] and manager.progress() == kept
+    assert sorted(emit_all(manager)) == [6, 7, 8, 9] and manager.progress() == progress
     manager.check()
 
 

@@ -61,8 +61,8 @@ class Lives(RuleBasedStateMachine):
             return
         begin = data.draw(st.integers(max(self.start, wanted.offset - 3), wanted.offset), label="batch begins")
         end = min(len(self.log), wanted.offset + data.draw(st.integers(0, 7), label="read"))
-        got = [record(o, value=self.log[o]) for o in range(begin, end) if self.log[o] is not None]
-        sized = [r._replace(value=b"", headers=((str(r.value), None),)) for r in got]
+        records = [record(o, value=self.log[o]) for o in range(begin, end) if self.log[o] is not None]
+        sized = [r._replace(value=b"", headers=((str(r.value), None),)) for r in records]
         self.manager.fetched(sized, max(end, wanted.offset), len(self.log))
 
     def lose_below(self, offset):
@@ -178,9 +178,12 @@ class Lives(RuleBasedStateMachine):
                     self.manager.out_of_range(self.start, len(self.log))
                 else:
                     end = min(len(self.log), wanted.offset + wanted.max_records)
-                    got = [record(o, headers=((str(self.log[o]), None),)) for o in range(wanted.offset, end)
-                           if self.log[o] is not None]  # fmt: skip
-                    self.manager.fetched(got, end, len(self.log))
+                    records = [
+                        record(o, headers=((str(self.log[o]), None),))
+                        for o in range(wanted.offset, end)
+                        if self.log[o] is not None
+                    ]
+                    self.manager.fetched(records, end, len(self.log))
             while (message := self.manager.next(self.now_ms)) is not None:
                 self.manager.ack(message.record.offset, message.ticket)
             for offset, ticket, _ in self.in_flight:

@@ -46,7 +46,7 @@ def test_a_document_of_version_1_is_read_and_compares_neither_topic_ids_nor_epoc
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, reason",
     [
         ({"offset": None}, "None is no whole number"),
         ({"offset": -1}, "an offset is 0 or more, got -1"),
@@ -60,9 +60,9 @@ def test_a_document_of_version_1_is_read_and_compares_neither_topic_ids_nor_epoc
         ({"topology": 5}, "stored offset document"),
     ],
 )
-def test_a_document_that_makes_no_sense_is_refused_by_what_is_wrong(change, said):
+def test_a_document_that_makes_no_sense_is_refused_by_what_is_wrong(change, reason):
     text = json.dumps(json.loads(DOCUMENT.encode()) | change).encode()
-    with pytest.raises(BadOffsetDocument, match=said):
+    with pytest.raises(BadOffsetDocument, match=reason):
         OffsetDocument.decode(text)
 
 
@@ -81,8 +81,8 @@ def test_too_many_ranges_lose_the_highest(monkeypatch):
     """The dropped ranges are emitted again: duplicates, never a loss."""
     monkeypatch.setattr(offset_document, "DOCUMENT_BYTES_MAX", 1_000)
     ranges = tuple((n, n + 1) for n in range(100, 5_000, 2))
-    kept = OffsetDocument.decode(DOCUMENT.at(Progress(42, ranges)).encode()).progress.done
-    assert len(kept) > 50 and kept == ranges[: len(kept)]
+    done = OffsetDocument.decode(DOCUMENT.at(Progress(42, ranges)).encode()).progress.done
+    assert len(done) > 50 and done == ranges[: len(done)]
 
 
 def test_names_too_long_for_any_document_are_refused(monkeypatch):

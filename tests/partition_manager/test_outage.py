@@ -4,7 +4,7 @@ from partition_manager.outage import Outages
 from partition_manager.parked import TopicPartitionOffset
 
 OTHER = -1  # the ticket of a message that did not fail
-PLACE = TopicPartitionOffset("flights", 0, 0)
+POSITION = TopicPartitionOffset("flights", 0, 0)
 REFUSED = "ConnectionRefusedError: [Errno 111]"
 
 
@@ -74,7 +74,7 @@ def test_one_probe_at_a_time_and_each_failure_doubles_the_wait():
         at_ms = outages.next_probe_ms()
         assert not outages.may_emit(at_ms - 1) and outages.may_emit(at_ms)
         waits.append(at_ms - now_ms)
-        outages.emitted(PLACE, at_ms)
+        outages.emitted(POSITION, at_ms)
         assert not outages.may_emit(at_ms) and outages.next_probe_ms() is None
         now_ms = at_ms
         assert outages.failed("probe", at_ms, 1, REFUSED, now_ms)
@@ -108,7 +108,7 @@ def test_any_success_ends_it_and_its_length_is_noted():
     spout = Spout()
     spout.fail_row(now_ms=1_000)
     spout.outages.may_emit(1_100)
-    spout.outages.emitted(PLACE, 99)
+    spout.outages.emitted(POSITION, 99)
     spout.outages.failed(0, 99, 1, REFUSED, 1_100)
     spout.outages.may_emit(3_600)
     spout.outages.succeeded(OTHER)
@@ -294,7 +294,7 @@ def test_a_short_unavailability_among_successes_leaves_no_notes():
 def test_a_probe_that_ends_without_a_bolt_is_followed_by_another_at_once():
     spout = Spout()
     spout.fail_row()
-    spout.outages.emitted(PLACE, 50)
+    spout.outages.emitted(POSITION, 50)
     spout.outages.ended(50)
     assert spout.outages.may_emit(100)
 

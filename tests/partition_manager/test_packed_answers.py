@@ -72,9 +72,9 @@ def kept_bytes(coordinator):
 
 def settle_all(coordinator, world):
     """Emit and ack each message; yield after each."""
-    while (found := coordinator.next(0)) is not None:
-        coordinator.ack(found[0])
-        yield found[0].partition
+    while (emission := coordinator.next(0)) is not None:
+        coordinator.ack(emission[0])
+        yield emission[0].partition
         world.carry(coordinator, 0)
 
 

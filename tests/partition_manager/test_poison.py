@@ -71,8 +71,8 @@ def test_the_log_names_a_poison_batch_once():
     coordinator.take_notes()
     settle_all(coordinator)
     (note,) = coordinator.take_notes()
-    said = "flights-0 the batch of offsets 2 to 21 cannot be decoded, it goes to the dead letters: "
-    assert note.text.startswith(said)
+    text = "flights-0 the batch of offsets 2 to 21 cannot be decoded, it goes to the dead letters: "
+    assert note.text.startswith(text)
 
 
 def test_progress_waits_until_the_dead_letter_is_safe():

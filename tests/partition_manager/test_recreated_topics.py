@@ -34,8 +34,8 @@ def coordinator_of(world, owner="run.1", start=Earliest(), config=CONFIG):
 
 def emit_all(coordinator, now_ms=0):
     ids = []
-    while (found := coordinator.next(now_ms)) is not None:
-        ids.append(found[0])
+    while (emission := coordinator.next(now_ms)) is not None:
+        ids.append(emission[0])
     return ids
 
 

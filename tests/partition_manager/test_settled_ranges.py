@@ -55,4 +55,4 @@ def test_ranges_are_what_a_set_of_offsets_would_be(added, cut, reads_every):
     settled = {offset for offset in settled if offset < cut}
     offset, done = ranges.progress.check()
     assert offset == min(set(range(100)) - settled)
-    assert set(range(offset)).union(*(range(*each) for each in done)) == settled
+    assert set(range(offset)).union(*(range(*span) for span in done)) == settled

@@ -23,8 +23,8 @@ def fill(manager, messages=100):
     """Answer fetches with messages of 1 kB until the manager wants no more; return {offset: ticket}."""
     tickets = {}
     while (wanted := manager.wanted()) is not None:
-        got = [record(wanted.offset + number, value=MESSAGE) for number in range(messages)]
-        manager.fetched(got, wanted.offset + messages, 10**6)
+        records = [record(wanted.offset + number, value=MESSAGE) for number in range(messages)]
+        manager.fetched(records, wanted.offset + messages, 10**6)
         tickets |= emit_all(manager)
     return tickets
 
@@ -144,5 +144,5 @@ def test_acks_of_a_step_may_be_told_together():
     coordinator = coordinator_of(world)
     ids = [id for id, _ in iter(lambda: coordinator.next(0), None)]
     coordinator.ack_many([*ids[:5], ids[0], ids[0]._replace(partition=7)])
-    assert [(each.watermark, each.pending) for each in coordinator.status()] == [(3, 0), (2, 1)]
+    assert [(status.watermark, status.pending) for status in coordinator.status()] == [(3, 0), (2, 1)]
     assert coordinator.counts.acked == 5 and coordinator.counts.stale == 1

@@ -79,8 +79,8 @@ def settle_all(coordinator, world, random, *, window, failures):
     while still < STILL_MAX:
         world.carry(coordinator, now_ms)
         still += 1
-        while len(in_flight) < window and (found := coordinator.next(now_ms)) is not None:
-            in_flight.append(found[0])
+        while len(in_flight) < window and (emission := coordinator.next(now_ms)) is not None:
+            in_flight.append(emission[0])
             still = 0
         random.shuffle(in_flight)
         for _ in range(random.randint(1, len(in_flight)) if in_flight else 0):
@@ -90,5 +90,5 @@ def settle_all(coordinator, world, random, *, window, failures):
         for partition in coordinator._all if window < 20 else ():
             partition.manager.check()
         now_ms += 1_000
-    assert all(each.watermark == world.log.ends[each.partition] for each in coordinator.status()), "nothing moves"
+    assert all(status.watermark == world.log.ends[status.partition] for status in coordinator.status()), "nothing moves"
     return coordinator.counts

@@ -47,8 +47,8 @@ class Task:
 
     def emit(self, now_ms=0, count=1_000):
         ids = []
-        while len(ids) < count and (found := self.coordinator.next(now_ms)) is not None:
-            ids.append(found[0])
+        while len(ids) < count and (emission := self.coordinator.next(now_ms)) is not None:
+            ids.append(emission[0])
         return ids
 
     def ack_all(self, now_ms):
@@ -58,8 +58,8 @@ class Task:
 
     def stands(self, now_ms, **more):
         """Return the reasons by partition."""
-        found = self.coordinator.standstills.find(now_ms, timeout_ms=self.timeout_ms, **more)
-        return {number: each.reason for (_, number), each in found.items()}
+        standstills = self.coordinator.standstills.find(now_ms, timeout_ms=self.timeout_ms, **more)
+        return {number: standstill.reason for (_, number), standstill in standstills.items()}
 
 
 def test_messages_in_flight_that_nobody_settles_are_no_progress_after_a_minute():
@@ -67,8 +67,8 @@ def test_messages_in_flight_that_nobody_settles_are_no_progress_after_a_minute()
     task.emit()
     task.coordinator.standstills.observe(0)
     assert task.stands(MINUTE - 1) == {}
-    found = task.coordinator.standstills.find(MINUTE, timeout_ms=TIMEOUT_MS)
-    assert str(found[FIRST]) == (
+    standstills = task.coordinator.standstills.find(MINUTE, timeout_ms=TIMEOUT_MS)
+    assert str(standstills[FIRST]) == (
         "no progress for 60 s: 3 messages are in flight, and neither acked nor failed within the message timeout"
     )
 

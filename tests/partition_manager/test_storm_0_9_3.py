@@ -43,8 +43,8 @@ def emit_ours(manager, log, calls, now_ms=0):
         if (wanted := manager.wanted()) is not None:
             end = min(len(log.messages), wanted.offset + log.batch)
             if log.start <= wanted.offset <= len(log.messages):
-                got = [record(at) for at in range(wanted.offset, end) if log.messages[at] is not None]
-                manager.fetched(got, end, len(log.messages))
+                records = [record(at) for at in range(wanted.offset, end) if log.messages[at] is not None]
+                manager.fetched(records, end, len(log.messages))
             else:
                 manager.out_of_range(log.start, len(log.messages))
         if (message := manager.next(now_ms)) is not None:
