@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Rewrite the asserts of helper modules too, so that their failures show the difference, even under PYTHONOPTIMIZE.
-pytest.register_assert_rewrite(*(f"tests.{each.name}" for each in Path(__file__).parent.iterdir() if each.is_dir()))
+_FOLDERS = (folder for folder in Path(__file__).parent.iterdir() if folder.is_dir())
+pytest.register_assert_rewrite(*(f"tests.{folder.name}" for folder in _FOLDERS))
 
 SOAK_SECONDS = 7_200
 

@@ -14,14 +14,14 @@ PROGRAM_SECONDS = 4 * SECONDS  # for a whole program, with Java and Spark in it
 _PAUSE_SECONDS = 0.005
 
 
-def until(there, what="it", pause_s=_PAUSE_SECONDS):
-    """Call `there` until its answer is true, and return the answer; raise AssertionError after SECONDS.
+def until(condition, what="it", pause_s=_PAUSE_SECONDS):
+    """Call `condition` until its answer is true, and return the answer; raise AssertionError after SECONDS.
 
     `pause_s` is the time between two calls. Make it longer if a call keeps other processes busy.
     """
     end = time.monotonic() + SECONDS
     pause = threading.Event()
-    while not (found := there()):
+    while not (answer := condition()):
         assert time.monotonic() < end, f"{what} has not come within {SECONDS} s"
         pause.wait(pause_s)
-    return found
+    return answer

@@ -56,8 +56,8 @@ def test_an_interpreter_is_one_that_can_make_environments_wherever_it_lies(tmp_p
     pyenv.parent.mkdir(parents=True)
     on_path.write_text("#!/bin/sh\nexit 127\n")
     pyenv.write_text("#!/bin/sh\necho 3.99.1 /here\n")
-    for each in (on_path, pyenv):
-        each.chmod(0o755)
+    for program in (on_path, pyenv):
+        program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     interpreters = runpy.run_path(str(ROOT / ".ci" / "pythons.py"))["interpreters"]

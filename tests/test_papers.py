@@ -47,7 +47,7 @@ def spans_of(page):
 def programs_of(page):
     """Return (the text before it, the program) of each Python block."""
     text = page.read_text()
-    return [(text[: found.start()], found[1]) for found in re.finditer(r"^```python\n(.*?)^```$", text, re.M | re.S)]
+    return [(text[: block.start()], block[1]) for block in re.finditer(r"^```python\n(.*?)^```$", text, re.M | re.S)]
 
 
 def test_each_program_of_the_tutorial_says_what_to_save_it_as():
@@ -55,15 +55,15 @@ def test_each_program_of_the_tutorial_says_what_to_save_it_as():
     for before, program in programs:
         name = re.match(r"# (\w+\.py)\n", program)
         assert name, f"a program begins with its name: {program[:60]!r}"
-        said = " ".join(before.rpartition("\n\n")[0].rpartition("\n\n")[2].split())
-        assert f"Save it as `{name[1]}`" in said, said
+        sentence = " ".join(before.rpartition("\n\n")[0].rpartition("\n\n")[2].split())
+        assert f"Save it as `{name[1]}`" in sentence, sentence
     assert len(programs) >= 6
 
 
 def test_the_tutorials_test_says_how_to_run_it():
-    ((before, _),) = (each for each in programs_of(ROOT / "docs" / "tutorial.md") if "def test_" in each[1])
-    said = " ".join(before[-400:].split())
-    assert "`pip install pytest`" in said and "`python -m pytest test_billing.py`" in said
+    ((before, _),) = (program for program in programs_of(ROOT / "docs" / "tutorial.md") if "def test_" in program[1])
+    sentence = " ".join(before[-400:].split())
+    assert "`pip install pytest`" in sentence and "`python -m pytest test_billing.py`" in sentence
 
 
 @pytest.mark.parametrize("package", ["duckdb", "polars"])
@@ -126,10 +126,10 @@ def test_a_link_leads_somewhere(page):
         if "://" in target:
             continue
         file, _, anchor = target.partition("#")
-        found = (page.parent / file).resolve() if file else page
-        assert found.exists(), f"{target} leads nowhere"
-        if anchor and found.name != "api.md":  # its anchors are made of docstrings; `make docs` checks them
-            assert anchor in anchors_of(found), f"{target}: that page has no such heading"
+        file_path = (page.parent / file).resolve() if file else page
+        assert file_path.exists(), f"{target} leads nowhere"
+        if anchor and file_path.name != "api.md":  # its anchors are made of docstrings; `make docs` checks them
+            assert anchor in anchors_of(file_path), f"{target}: that page has no such heading"
 
 
 def anchors_of(page):
@@ -163,26 +163,27 @@ TOPS = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.
 
 
 @pytest.mark.parametrize("page", PAPERS, ids=names(PAPERS))
-def test_a_setting_of_ours_exists(page, known):
+def test_a_setting_of_ours_exists(page, setting_names):
     for text in spans_of(page):
         name = text.partition("=")[0]
         if re.fullmatch(r"flakelog(\.[a-z]+){2,}(\.\*)?", name) and not name.startswith("flakelog.testing"):
             begins = name.removesuffix("*")
-            exists = name in known or (begins != name and any(each.startswith(begins) for each in known))
-            assert exists, f"there is no setting {name}"
+            is_prefix = begins != name and any(setting.startswith(begins) for setting in setting_names)
+            assert name in setting_names or is_prefix, f"there is no setting {name}"
 
 
 @pytest.fixture(scope="module")
-def known():
+def setting_names():
     """The names of all settings, from the hook that makes docs/settings.md."""
     spec = spec_from_file_location("settings_page", ROOT / "docs" / "settings_page.py")
     hook = module_from_spec(spec)
     spec.loader.exec_module(hook)
-    return {each["name"] for settings in hook.all_settings().values() for each in settings} | {*port_settings()}
+    return {setting["name"] for settings in hook.all_settings().values() for setting in settings} | {*port_settings()}
 
 
-def test_the_page_of_settings_has_all_of_them(known):
-    assert {"log.segment.bytes", "segment.bytes", "flakelog.spout.max.attempts", "topology.max.spout.pending"} <= known
+def test_the_page_of_settings_has_all_of_them(setting_names):
+    listed = {"log.segment.bytes", "segment.bytes", "flakelog.spout.max.attempts", "topology.max.spout.pending"}
+    assert listed <= setting_names
 
 
 def rows_of_steps():
@@ -194,18 +195,18 @@ def rows_of_steps():
 @pytest.mark.parametrize("files, defined", rows_of_steps(), ids=lambda texts: "-".join(texts))
 def test_a_step_names_what_its_files_define(files, defined):
     """Each class, method and function that a step names is defined in one of the files beside it."""
-    known = set().union(*(definitions_of((ROOT / file)) for file in files))
-    assert set(defined) <= known, f"{', '.join(files)}: no {', '.join(set(defined) - known)}"
+    definitions = set().union(*(definitions_of((ROOT / file)) for file in files))
+    assert set(defined) <= definitions, f"{', '.join(files)}: no {', '.join(set(defined) - definitions)}"
 
 
 def definitions_of(path):
-    found = set()
+    names = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            found.add(node.name)
-            methods = [each for each in getattr(node, "body", ()) if isinstance(each, ast.FunctionDef)]
-            found |= {f"{node.name}.{each.name}" for each in methods}
-    return found
+            names.add(node.name)
+            methods = [member for member in getattr(node, "body", ()) if isinstance(member, ast.FunctionDef)]
+            names |= {f"{node.name}.{method.name}" for method in methods}
+    return names
 
 
 def test_the_page_of_spark_has_all_options():

@@ -198,7 +198,7 @@ CONFIGS = (
     ServerConfig, BrokerConfig, TopicConfig, GroupConfig, TransactionConfig, IdgenConfig, SpoutConfig, TopologyConfig,
     GroupMemberConfig, ConsumerConfig, ConnectorConfig, StormConfig, ClientSecurityConfig,
 )  # fmt: skip
-SETTINGS = [(config, each) for config in CONFIGS for each in settings_of(config)]
+SETTINGS = [(config, setting) for config in CONFIGS for setting in settings_of(config)]
 # Kafka's and Storm's names that are longer than a field's name should be.
 SHORTER_FIELDS = {
     "flakelog.max.inflight.requests.per.connection": "max_inflight_requests",
@@ -209,8 +209,8 @@ SHORTER_FIELDS = {
 
 
 def sources(*tops):
-    found = (p for top in tops for p in (ROOT / top).rglob("*.py"))
-    return sorted(p for p in found if "node_modules" not in p.parts)
+    paths = (p for top in tops for p in (ROOT / top).rglob("*.py"))
+    return sorted(p for p in paths if "node_modules" not in p.parts)
 
 
 def name_of(path):
@@ -244,7 +244,7 @@ def imports_of(path, modules):
     name` imports the module of that name, or else the package's `__init__`. An import of `package.module` does not
     count as one of `package.__init__`, although Python runs that first: otherwise each re-export would make a circle.
     """
-    found = {}
+    imports = {}
     nodes = nodes_of(path)
     is_dynamic = any(isinstance(node, ast.Call) and called_by(node) == "import_module" for node in nodes)
     for node in nodes:
@@ -257,9 +257,9 @@ def imports_of(path, modules):
             names = [name if name in modules else node.module for name in inner]
         elif is_dynamic and isinstance(node, ast.Constant) and isinstance(node.value, str):
             # Tables of modules, and names such as f"broker.handlers.{module}", of which the beginning is known.
-            names = [each for each in modules if each == node.value or node.value == each[: each.rfind(".") + 1]]
-        found.update((name, node.lineno) for name in names if name in modules)
-    return found
+            names = [name for name in modules if name == node.value or node.value == name[: name.rfind(".") + 1]]
+        imports.update((name, node.lineno) for name in names if name in modules)
+    return imports
 
 
 def import_graph(root, paths):
@@ -275,15 +275,15 @@ def circles_in(graph):
     """Return the strongly connected components that have more than one module, or one that imports itself."""
 
     def reached_from(module):
-        reached, left = set(), [module]
-        while left:
-            new = graph[left.pop()].keys() - reached
+        reached, waiting = set(), [module]
+        while waiting:
+            new = graph[waiting.pop()].keys() - reached
             reached |= new
-            left += new
+            waiting += new
         return reached
 
     reached = {module: reached_from(module) for module in graph}
-    circles = {frozenset(each for each in reached[module] if module in reached[each]) for module in graph}
+    circles = {frozenset(other for other in reached[module] if module in reached[other]) for module in graph}
     return sorted(sorted(circle) for circle in circles if circle)
 
 
@@ -372,11 +372,11 @@ def test_a_core_does_not_touch_the_world():
 def test_no_imports_form_a_circle():
     """Each module can be read, tested and moved without the modules above it."""
     graph = import_graph(ROOT, ALL)
-    told = [
+    paths = [
         "\n  ".join(f"{a}:{graph[a][b]} imports {b}" for a in circle for b in circle if b in graph[a])
         for circle in circles_in(graph)
     ]
-    assert not told, "circles of imports; let the lower module take a port:\n  " + "\n\n  ".join(told)
+    assert not paths, "circles of imports; let the lower module take a port:\n  " + "\n\n  ".join(paths)
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def test_sentences_name_their_subject(package):
     for path in sources(package):
         for line, text in texts_of(path.read_text()):
             read += 1
-            if found := UNCLEAR.search(text):
-                shown = " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
+            if match := UNCLEAR.search(text):
+                shown = " ".join(text[max(0, match.start() - 40) : match.end() + 40].split())
                 listed.append(f"{name_of(path)}:{line}: {shown}")
     assert len(listed) <= LISTED_MAX * read, "\n".join([f"{len(listed)} of {read} texts:", *listed])
 
