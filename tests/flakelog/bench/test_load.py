@@ -20,7 +20,7 @@ def letters(number):
     ],
 )
 def test_a_run_ends_at_what_comes_first(limit, ends):
-    assert [limit.is_reached(things, seconds) for things, seconds, _ in ends] == [reached for *_, reached in ends]
+    assert [limit.is_reached(count, seconds) for count, seconds, _ in ends] == [reached for *_, reached in ends]
 
 
 @pytest.mark.parametrize("text, sizes", [("100", Sizes(100, 100)), ("20..180", Sizes(20, 180)), ("0", Sizes(0, 0))])

@@ -191,11 +191,11 @@ class Ends:
     """A client whose page's time is over after some calls."""
 
     def __init__(self, client, after):
-        self._client, self._left, self.core = client, after, client.core
+        self._client, self._runs_left, self.core = client, after, client.core
 
     def run(self, steps):
-        self._left -= 1
-        if self._left < 0:
+        self._runs_left -= 1
+        if self._runs_left < 0:
             raise PageTimeout("it took too long")
         return self._client.run(steps)
 
