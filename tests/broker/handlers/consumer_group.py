@@ -82,8 +82,8 @@ class Member:
 
     def leave(self):
         version = self.versions[3]
-        who = {"member_id": self.id, "group_instance_id": self.instance}
-        fields = {"group_id": self.group} | ({"members": [who]} if version >= 3 else {"member_id": self.id})
+        member = {"member_id": self.id, "group_instance_id": self.instance}
+        fields = {"group_id": self.group} | ({"members": [member]} if version >= 3 else {"member_id": self.id})
         return self.client.ask(LEAVE_GROUP, version, fields).error_code
 
     def commit(self, offset, topic="flights", version=8):
@@ -92,10 +92,10 @@ class Member:
 
 def commit(client, offset, topic="flights", version=8, group="g", member="", generation=-1, partition=0, **more):
     """Commit an offset of one partition and return its error code. From v10 on `topic` is an id."""
-    place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": "note"}
+    position = {"partition_index": partition, "committed_offset": offset, "committed_metadata": "note"}
     key = {"topic_id": topic} if version >= 10 else {"name": topic}
     fields = {"group_id": group, "generation_id_or_member_epoch": generation, "member_id": member}
-    answer = client.ask(OFFSET_COMMIT, version, fields | {"topics": [key | {"partitions": [place]}]} | more)
+    answer = client.ask(OFFSET_COMMIT, version, fields | {"topics": [key | {"partitions": [position]}]} | more)
     return answer.topics[0].partitions[0].error_code
 
 
@@ -109,9 +109,9 @@ def committed(client, version=7, topic="flights", group="g", partition=0):
         assert answer.error_code == 0
     else:
         answer = client.ask(OFFSET_FETCH, version, {"group_id": group} | topics)
-    (found,) = answer.topics[0].partitions
-    assert found.error_code == 0
-    return found.committed_offset
+    (result,) = answer.topics[0].partitions
+    assert result.error_code == 0
+    return result.committed_offset
 
 
 def make(storage=None, **settings):
@@ -122,8 +122,8 @@ def make(storage=None, **settings):
 
 
 def find(client, version=2, key="g", **more):
-    asked = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
-    return client.ask(FIND_COORDINATOR, version, asked | more)
+    fields = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
+    return client.ask(FIND_COORDINATOR, version, fields | more)
 
 
 def stable(broker, *members):

@@ -36,28 +36,29 @@ class FollowerOfBoth:
 
     def begin(self):
         """Begin a new session, for all partitions."""
-        (asked,) = self.template.partitions
-        self.asked = {index: asked._replace(partition=index) for index in range(PARTITIONS)}
+        (partition,) = self.template.partitions
+        self.partitions = {index: partition._replace(partition=index) for index in range(PARTITIONS)}
         self.session = NO_SESSION_ID, INITIAL_EPOCH
-        self.known, self.told, self.untold_ms = {}, {}, {}
+        self.session_partitions, self.told_offsets, self.untold_ms = {}, {}, {}
 
     def fetch(self, wait_ms):
         """Send both requests. The request of a session names what it does not know yet."""
-        if not self.asked:
+        if not self.partitions:
             self.begin()
-        named = [asked for index, asked in self.asked.items() if self.known.get(index) != asked]
-        gone = tuple((asked.topic, index) for index, asked in self.known.items() if index not in self.asked)
-        forgotten = [index for _, index in gone]
+        before = self.session_partitions
+        named = [partition for index, partition in self.partitions.items() if before.get(index) != partition]
+        dropped = tuple((partition.topic, index) for index, partition in before.items() if index not in self.partitions)
+        forgotten = [index for _, index in dropped]
         forgotten += [a.partition for a in named if a.current_leader_epoch != self._known_epoch(a.partition)]
         for index in forgotten:
-            self.told.pop(index, None)
+            self.told_offsets.pop(index, None)
             self.untold_ms.pop(index, None)
         self.asked_ms, self.wait_ms = self.now_ms, wait_ms
         common = self.template._replace(max_wait_ms=wait_ms, replica_epoch=self.life)
         id, epoch = self.session
-        in_session = common._replace(partitions=named, forgotten=gone, session_id=id, session_epoch=epoch)
-        in_full = common._replace(partitions=list(self.asked.values()), session_epoch=FINAL_EPOCH)
-        self.known = dict(self.asked)
+        in_session = common._replace(partitions=named, forgotten=dropped, session_id=id, session_epoch=epoch)
+        in_full = common._replace(partitions=list(self.partitions.values()), session_epoch=FINAL_EPOCH)
+        self.session_partitions = dict(self.partitions)
         self.waits, self.asked_life = True, self.life
         for follower, request in zip(self.clients, (in_session, in_full)):
             follower.client.send(FETCH, 17, request)
@@ -67,8 +68,8 @@ class FollowerOfBoth:
         return self.model.leaders[0].broker.now.ms
 
     def _known_epoch(self, index):
-        known = self.known.get(index)
-        return None if known is None else known.current_leader_epoch
+        partition = self.session_partitions.get(index)
+        return None if partition is None else partition.current_leader_epoch
 
     def take_answers(self):
         """Compare the answers that have come. A session answers the rows of a full answer that are new."""
@@ -85,7 +86,7 @@ class FollowerOfBoth:
         in_vain = not any(row.error_code or row.diverging or row.size for row in other.partitions)
         due = [row for row in other.partitions if row.partition in own_indexes or not self._may_miss(row, in_vain)]
         news = [row for row in due if self._is_news(row) or epoch == INITIAL_EPOCH]
-        own_rows, rows = ({row.partition: told(row) for row in answer} for answer in (own.partitions, news))
+        own_rows, rows = ({row.partition: row_values(row) for row in answer} for answer in (own.partitions, news))
         assert own_rows == rows, f"follower {self.id} was told {own_rows} instead of {rows}"
         self.session = own.session_id, epoch + 1
         self.waits = False
@@ -101,7 +102,7 @@ class FollowerOfBoth:
         """
         if row.error_code == ErrorCode.STALE_BROKER_EPOCH:
             return self.asked_life < self.life
-        high_watermark, log_start_offset = self.told.get(row.partition, (-1, -1))
+        high_watermark, log_start_offset = self.told_offsets.get(row.partition, (-1, -1))
         if row.error_code or row.diverging is not None or row.size or log_start_offset != row.log_start_offset:
             return False
         if high_watermark in (-1, row.high_watermark):
@@ -112,32 +113,33 @@ class FollowerOfBoth:
         return may_miss
 
     def _is_news(self, row):
-        known = self.told.get(row.partition) == (row.high_watermark, row.log_start_offset)
+        unchanged = self.told_offsets.get(row.partition) == (row.high_watermark, row.log_start_offset)
         failed = row.error_code or row.diverging is not None
-        self.told[row.partition] = (-1 if failed else row.high_watermark), row.log_start_offset
-        return bool(failed or not known or row.size)
+        self.told_offsets[row.partition] = (-1 if failed else row.high_watermark), row.log_start_offset
+        return bool(failed or not unchanged or row.size)
 
     def _go_on(self, row):
         """Ask for what follows an answer, mostly."""
-        asked, random = self.asked.get(row.partition), self.model.random
-        if asked is None or random.random() < 0.15:
+        partition, random = self.partitions.get(row.partition), self.model.random
+        if partition is None or random.random() < 0.15:
             return
         log = self.model.leaders[0].log(TOPIC, row.partition)
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            asked = asked._replace(fetch_offset=row.log_start_offset, last_fetched_epoch=-1)
+            partition = partition._replace(fetch_offset=row.log_start_offset, last_fetched_epoch=-1)
         elif row.error_code:
-            asked = asked._replace(current_leader_epoch=random.choice([-1, log.leader_epoch]))
+            partition = partition._replace(current_leader_epoch=random.choice([-1, log.leader_epoch]))
         elif row.diverging is not None:
-            asked = asked._replace(fetch_offset=max(row.diverging[1], 0), last_fetched_epoch=-1)
+            partition = partition._replace(fetch_offset=max(row.diverging[1], 0), last_fetched_epoch=-1)
         elif row.size:
             epoch = log.epochs[-1][0] if log.epochs else -1
-            asked = asked._replace(fetch_offset=log.log_end_offset, last_fetched_epoch=random.choice([-1, epoch]))
+            last_epoch = random.choice([-1, epoch])
+            partition = partition._replace(fetch_offset=log.log_end_offset, last_fetched_epoch=last_epoch)
         if row.log_start_offset >= 0 and not row.error_code:
-            asked = asked._replace(log_start_offset=min(row.log_start_offset, asked.fetch_offset))
-        self.asked[row.partition] = asked
+            partition = partition._replace(log_start_offset=min(row.log_start_offset, partition.fetch_offset))
+        self.partitions[row.partition] = partition
 
 
-def told(row):
+def row_values(row):
     """Return what an answer tells of a partition."""
     return (
         row.error_code, row.high_watermark, row.last_stable_offset, row.log_start_offset, row.diverging, row.size,
@@ -192,8 +194,8 @@ class FollowerSessionModel:
         if partition is None:
             return offsets
         followers = [
-            (id, known.caught_up_ms, known.end_offset, known.log_start_offset, known.broker_epoch)
-            for id, known in partition.followers.items()
+            (id, follower.caught_up_ms, follower.end_offset, follower.log_start_offset, follower.broker_epoch)
+            for id, follower in partition.followers.items()
         ]
         return (*offsets, partition.state, partition.next_deadline_ms(), followers)
 
@@ -218,8 +220,8 @@ class FollowerSessionModel:
     def fetch_alone(self):
         """Fetch a partition outside of the session, as a follower does that has lost it."""
         follower, index = self.random.choice(self.followers), self._partition()
-        asked = follower.template.partitions[0]._replace(partition=index, fetch_offset=self.random.randrange(3))
-        request = follower.template._replace(partitions=[asked], replica_epoch=follower.life)
+        partition = follower.template.partitions[0]._replace(partition=index, fetch_offset=self.random.randrange(3))
+        request = follower.template._replace(partitions=[partition], replica_epoch=follower.life)
         for leader in self.leaders:
             leader.follower(follower.id).client.ask(FETCH, 17, request)
 
@@ -281,25 +283,26 @@ class FollowerSessionModel:
 
     def forget(self):
         for follower in self._idle():
-            follower.asked.pop(self._partition(), None)
+            follower.partitions.pop(self._partition(), None)
             if self.random.random() < 0.5:
                 follower.fetch(0)
                 self.check()
-            missing = set(range(PARTITIONS)) - set(follower.asked)
+            missing = set(range(PARTITIONS)) - set(follower.partitions)
             if missing and self.random.random() < 0.7:
-                asked = follower.template.partitions[0]
+                partition = follower.template.partitions[0]
                 index = min(missing)
                 offset = self.leaders[0].log(TOPIC, index).log_end_offset
-                follower.asked[index] = asked._replace(partition=index, fetch_offset=offset)
+                follower.partitions[index] = partition._replace(partition=index, fetch_offset=offset)
 
     def ask_otherwise(self):
         """Ask for a partition from another offset, as a follower does whose log was truncated."""
         for follower in self._idle():
-            asked = follower.asked.get(self._partition())
-            if asked is not None:
-                offset = max(asked.fetch_offset + self.random.choice([-1, 1]), 0)
-                epoch = self.random.choice([-1, 0, asked.current_leader_epoch])
-                follower.asked[asked.partition] = asked._replace(fetch_offset=offset, last_fetched_epoch=epoch)
+            partition = follower.partitions.get(self._partition())
+            if partition is not None:
+                offset = max(partition.fetch_offset + self.random.choice([-1, 1]), 0)
+                epoch = self.random.choice([-1, 0, partition.current_leader_epoch])
+                changed = partition._replace(fetch_offset=offset, last_fetched_epoch=epoch)
+                follower.partitions[partition.partition] = changed
 
     def begin_anew(self):
         for follower in self._idle()[:1]:

@@ -59,8 +59,8 @@ ORDERS = ("orders", LITERAL, "User:ada", "*", READ, ALLOW)
 def test_a_rule_is_shown_once_it_was_added(client, version):
     assert create(client, rule(), rule("ord", resource_pattern_type=PREFIXED), version=version) == [0, 0]
     assert described(client, version) == [ORDERS, ("ord", PREFIXED, "User:ada", "*", READ, ALLOW)]
-    found = described(client, version, pattern_type_filter=MATCH, resource_name_filter="ordinal")
-    assert found == [("ord", PREFIXED, "User:ada", "*", READ, ALLOW)]
+    rules = described(client, version, pattern_type_filter=MATCH, resource_name_filter="ordinal")
+    assert rules == [("ord", PREFIXED, "User:ada", "*", READ, ALLOW)]
 
 
 def test_a_rule_that_is_there_already_is_no_error_and_stands_once(client):
@@ -90,8 +90,8 @@ def test_more_rules_than_the_limit_are_refused(client):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_filters_remove_rules_and_the_answer_tells_which(client, version):
     create(client, rule(), rule("ord", resource_pattern_type=PREFIXED), rule("other"))
-    asked = {"filters": [wanted(resource_name_filter="orders"), wanted(resource_name_filter="none")]}
-    first, second = client.ask(DELETE_ACLS, version, asked).filter_results
+    fields = {"filters": [wanted(resource_name_filter="orders"), wanted(resource_name_filter="none")]}
+    first, second = client.ask(DELETE_ACLS, version, fields).filter_results
     assert [acl.resource_name for acl in first.matching_acls] == ["orders"] and not first.error_code
     assert not second.matching_acls and not second.error_code
     assert [name for name, *_ in described(client, version)] == ["other", "ord"]

@@ -39,22 +39,22 @@ def client(broker):
 
 def described(client, kind, name, *keys, version=4):
     """Describe one resource and return its result."""
-    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": keys or None}
-    fields = {"resources": [asked], "include_synonyms": True, "include_documentation": True}
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys or None}
+    fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
     (result,) = client.ask(DESCRIBE_CONFIGS, version, fields).results
     return result
 
 
 def entry(client, kind, name, key):
-    (found,) = described(client, kind, name, key).configs
-    return found
+    (config,) = described(client, kind, name, key).configs
+    return config
 
 
 def values(client, kind, name, key):
     """Return a setting's value and its synonyms [(name, value, source)], the effective one first."""
-    found = entry(client, kind, name, key)
-    assert found.config_source == (found.synonyms[0].source if found.synonyms else DEFAULT)
-    return found.value, [(each.name, each.value, each.source) for each in found.synonyms]
+    config = entry(client, kind, name, key)
+    assert config.config_source == (config.synonyms[0].source if config.synonyms else DEFAULT)
+    return config.value, [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms]
 
 
 def alter(client, kind, name, *operations, version=1, validate_only=False):
@@ -111,44 +111,44 @@ def test_a_setting_of_several_names_is_told_of_as_by_kafka(broker, client):
 
 def test_the_newest_version_has_types_and_documentation(client):
     """KIP-569 added types and documentation."""
-    found = {each.name: each for each in described(client, TOPIC, "flights").configs}
-    assert all(each.documentation and not each.read_only and not each.is_sensitive for each in found.values())
-    assert found["index.interval.bytes"].config_type == ConfigType.INT
-    assert {name: found[name].config_type for name in ("segment.bytes", "retention.ms", "cleanup.policy")} == {
+    configs = {config.name: config for config in described(client, TOPIC, "flights").configs}
+    assert all(config.documentation and not config.read_only and not config.is_sensitive for config in configs.values())
+    assert configs["index.interval.bytes"].config_type == ConfigType.INT
+    assert {name: configs[name].config_type for name in ("segment.bytes", "retention.ms", "cleanup.policy")} == {
         "segment.bytes": ConfigType.INT,
         "retention.ms": ConfigType.LONG,
         "cleanup.policy": ConfigType.LIST,
     }
-    assert found["retention.bytes"].config_type == ConfigType.LONG
-    assert found["min.cleanable.dirty.ratio"].config_type == ConfigType.DOUBLE
-    assert (found["flakelog.durable.acks"].config_type, found["flakelog.durable.acks"].value) == (1, "false")
+    assert configs["retention.bytes"].config_type == ConfigType.LONG
+    assert configs["min.cleanable.dirty.ratio"].config_type == ConfigType.DOUBLE
+    assert (configs["flakelog.durable.acks"].config_type, configs["flakelog.durable.acks"].value) == (1, "false")
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_every_version_has_sources_and_synonyms(client, version):
     assert alter(client, TOPIC, "flights", (SET, "segment.bytes", "4096")) == (0, None)
-    found = described(client, TOPIC, "flights", "segment.bytes", version=version).configs[0]
-    assert (found.value, found.config_source, len(found.synonyms)) == ("4096", OWN, 3)
+    config = described(client, TOPIC, "flights", "segment.bytes", version=version).configs[0]
+    assert (config.value, config.config_source, len(config.synonyms)) == ("4096", OWN, 3)
 
 
 def test_synonyms_and_documentation_are_sent_only_where_they_are_asked_for(client):
-    asked = {"resource_type": TOPIC, "resource_name": "flights", "configuration_keys": None}
-    fields = {"resources": [asked], "include_synonyms": False, "include_documentation": False}
+    resource = {"resource_type": TOPIC, "resource_name": "flights", "configuration_keys": None}
+    fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     (result,) = client.ask(DESCRIBE_CONFIGS, 4, fields).results
-    assert all(not each.synonyms and each.documentation is None for each in result.configs)
+    assert all(not config.synonyms and config.documentation is None for config in result.configs)
 
 
 def test_a_resource_is_answered_once(client):
     """A small request cannot ask for an answer of unbounded size."""
-    asked = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
-    fields = {"resources": [asked] * 100, "include_synonyms": True, "include_documentation": True}
+    resource = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
+    fields = {"resources": [resource] * 100, "include_synonyms": True, "include_documentation": True}
     assert len(client.ask(DESCRIBE_CONFIGS, 4, fields).results) == 1
 
 
 def test_settings_of_a_broker_are_read_only_unless_they_can_be_altered_while_it_runs(client):
-    found = {each.name: each for each in described(client, BROKER, "1").configs}
-    assert not found["log.retention.ms"].read_only and not found["max.connections"].read_only
-    assert found["node.id"].read_only and found["group.max.size"].read_only
+    configs = {config.name: config for config in described(client, BROKER, "1").configs}
+    assert not configs["log.retention.ms"].read_only and not configs["max.connections"].read_only
+    assert configs["node.id"].read_only and configs["group.max.size"].read_only
     assert described(client, BROKER, "").configs == ()
 
 
@@ -193,11 +193,11 @@ def test_settings_of_kafkas_that_change_nothing_here_are_kept_and_shown(broker, 
 
 
 def test_of_kafkas_settings_those_without_a_default_are_shown_and_those_internal_to_it_or_gone_are_not(broker, client):
-    shown = {each.name: each for each in described(client, BROKER, "1").configs}
+    shown = {config.name: config for config in described(client, BROKER, "1").configs}
     for name in ("ssl.keystore.location", "process.roles", "sasl.jaas.config", "client.quota.callback.class"):
         assert (shown[name].value, shown[name].config_source, shown[name].synonyms) == (None, DEFAULT, ())
     assert not shown.keys() & {"server.max.startup.time.ms", "zookeeper.connect", "leader.replication.throttled.rate"}
-    assert "internal.segment.bytes" not in {each.name for each in described(client, TOPIC, "flights").configs}
+    assert "internal.segment.bytes" not in {config.name for config in described(client, TOPIC, "flights").configs}
     broker.services.given = {"server.max.startup.time.ms": "5"}
     assert values(client, BROKER, "1", "server.max.startup.time.ms")[0] == "5"
 
@@ -214,7 +214,7 @@ def test_kafkas_settings_a_broker_was_given_and_does_not_use_are_shown(broker, c
     assert values(client, BROKER, "1", "inter.broker.protocol.version")[0] == "3.9"
     secret = entry(client, BROKER, "1", "ssl.key.password")
     assert (secret.value, secret.is_sensitive, secret.read_only) == (None, True, False)
-    assert all(each.value is None for each in secret.synonyms)
+    assert all(synonym.value is None for synonym in secret.synonyms)
     assert described(client, BROKER, "1", "quota.consumer.default").configs == ()
 
 
@@ -252,7 +252,7 @@ def test_values_are_appended_to_lists_and_subtracted(client):
 
 
 @pytest.mark.parametrize(
-    "operation, code, said",
+    "operation, code, reason",
     [
         ((SET, "segment.byte", "4096"), ErrorCode.INVALID_CONFIG, "did you mean segment.bytes?"),
         ((SET, "segment.bytes", "4"), ErrorCode.INVALID_CONFIG, "value 4 for configuration segment.bytes: Value must"),
@@ -262,9 +262,9 @@ def test_values_are_appended_to_lists_and_subtracted(client):
         ((9, "segment.bytes", "1"), ErrorCode.INVALID_REQUEST, "no operation 9"),
     ],
 )
-def test_what_cannot_be_set_is_refused_by_name_and_changes_nothing(broker, client, operation, code, said):
-    found, message = alter(client, TOPIC, "flights", operation)
-    assert found == code and said in message
+def test_what_cannot_be_set_is_refused_by_name_and_changes_nothing(broker, client, operation, code, reason):
+    error_code, message = alter(client, TOPIC, "flights", operation)
+    assert error_code == code and reason in message
     assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
 
 
@@ -293,13 +293,14 @@ def test_validating_changes_nothing(broker, client):
 
 
 def test_a_name_stands_in_a_request_once(broker, client):
-    found, said = alter(client, TOPIC, "flights", (SET, "segment.bytes", "4096"), (DELETE, "segment.bytes", None))
-    assert found == ErrorCode.INVALID_REQUEST and "segment.bytes" in said
+    changes = (SET, "segment.bytes", "4096"), (DELETE, "segment.bytes", None)
+    error_code, message = alter(client, TOPIC, "flights", *changes)
+    assert error_code == ErrorCode.INVALID_REQUEST and "segment.bytes" in message
     resource = {"resource_type": TOPIC, "resource_name": "flights", "configs": ()}
     fields = {"resources": [resource] * 2, "validate_only": False}
     for api, version in ((INCREMENTAL_ALTER_CONFIGS, 1), (ALTER_CONFIGS, 2)):
         answers = client.ask(api, version, fields).responses
-        assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST] * 2
+        assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2
     assert broker.services.metadata.topic("flights").properties == {"retention.ms": "60000"}
 
 
@@ -319,8 +320,8 @@ def test_a_value_that_kafka_has_no_room_for_is_refused(broker, client, name, val
     """The limits are those of ConfigDef's types, ThrottledReplicaListValidator and LogConfig (the minimum compaction
     lag may not exceed the maximum)."""
     assert alter(client, TOPIC, "flights", (SET, "max.compaction.lag.ms", "10"))[0] == 0
-    found, said = alter(client, TOPIC, "flights", (SET, name, value))
-    assert found == ErrorCode.INVALID_CONFIG and name in said
+    error_code, message = alter(client, TOPIC, "flights", (SET, name, value))
+    assert error_code == ErrorCode.INVALID_CONFIG and name in message
     assert broker.services.metadata.topic("flights").properties.get(name) != value
 
 
@@ -405,7 +406,7 @@ def test_altering_all_of_a_brokers_settings_forgets_what_was_altered_before(brok
 
 
 @pytest.mark.parametrize(
-    "broker_name, operation, code, said",
+    "broker_name, operation, code, reason",
     [
         ("1", (SET, "node.id", "2"), 42, "Cannot update these configs dynamically: [node.id]; it is read once"),
         ("1", (SET, "listeners", "PLAINTEXT://:1"), 42, "Cannot update these configs dynamically: [listeners]"),
@@ -421,9 +422,9 @@ def test_altering_all_of_a_brokers_settings_forgets_what_was_altered_before(brok
         ("1", (SET, "leader.replication.throttled.rate", "-1"), 42, "Value must be at least 0"),
     ],
 )
-def test_what_cannot_be_altered_of_a_broker_is_refused_by_name(client, broker_name, operation, code, said):
-    found, message = alter(client, BROKER, broker_name, operation)
-    assert found == code and said in message
+def test_what_cannot_be_altered_of_a_broker_is_refused_by_name(client, broker_name, operation, code, reason):
+    error_code, message = alter(client, BROKER, broker_name, operation)
+    assert error_code == code and reason in message
 
 
 def test_max_connections_holds_from_the_next_connection_on(broker, client):
@@ -465,9 +466,9 @@ def test_what_another_version_kept_and_this_one_does_not_know_stops_nothing(brok
     altered = {"": {"log.retention.ms": "5000", "a.setting.to.come": "1"}}
     broker.change(Staged(Change(broker_properties=altered)))
     client = broker.restarted().connect()
-    assert [each.name for each in described(client, BROKER, "").configs] == ["log.retention.ms"]
+    assert [config.name for config in described(client, BROKER, "").configs] == ["log.retention.ms"]
     assert entry(client, BROKER, "1", "log.retention.ms").value == "5000"
-    refused, said = alter(client, BROKER, "", (SET, "log.retention.ms", "6000"))
-    assert refused == ErrorCode.INVALID_CONFIG and "a.setting.to.come" in said
+    refused, message = alter(client, BROKER, "", (SET, "log.retention.ms", "6000"))
+    assert refused == ErrorCode.INVALID_CONFIG and "a.setting.to.come" in message
     changes = (SET, "log.retention.ms", "6000"), (DELETE, "a.setting.to.come", None)
     assert alter(client, BROKER, "", *changes) == (0, None)

@@ -44,7 +44,7 @@ def test_an_impossible_setting_is_refused_by_name(client, version):
     assert "Invalid value 1 for configuration segment.bytes: Value must be" in answer.error_message
 
 
-def asked(name, partitions=-1, assignments=()):
+def new_topic(name, partitions=-1, assignments=()):
     replication = -1 if assignments else 1
     return {
         "name": name,
@@ -61,27 +61,28 @@ def codes(client, *topics, validate_only=False):
 
 
 def test_a_topic_that_is_named_twice_is_answered_once_after_the_others(client):
-    topics = [asked(name, 1) for name in ("twice", "once", "twice")]
+    topics = [new_topic(name, 1) for name in ("twice", "once", "twice")]
     answers = client.ask(CREATE_TOPICS, 7, {"topics": topics, "timeout": 1_000, "validate_only": False}).topics
-    assert [(each.name, each.error_code) for each in answers] == [("once", 0), ("twice", ErrorCode.INVALID_REQUEST)]
+    codes_by_name = [(answer.name, answer.error_code) for answer in answers]
+    assert codes_by_name == [("once", 0), ("twice", ErrorCode.INVALID_REQUEST)]
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_names_that_differ_in_a_dot_are_no_twins_while_both_are_new(client, validate_only):
     """Kafka, too, compares a new name with existing topics only."""
-    both = asked("a.b", 1), asked("a_b", 1)
+    both = new_topic("a.b", 1), new_topic("a_b", 1)
     assert codes(client, *both, validate_only=validate_only) == [0, 0]
     if not validate_only:
         assert codes(client, *both) == [ErrorCode.TOPIC_ALREADY_EXISTS] * 2
 
 
 def test_a_new_topic_whose_name_differs_in_a_dot_from_an_old_one_is_refused(client):
-    assert codes(client, asked("a.b.c", 1), asked("a_b.c", 1)) == [0, 0]
-    assert codes(client, asked("a_b_c", 1)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert codes(client, new_topic("a.b.c", 1), new_topic("a_b.c", 1)) == [0, 0]
+    assert codes(client, new_topic("a_b_c", 1)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     client.broker.delete("a.b.c")
-    assert codes(client, asked("a_b_c", 1)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert codes(client, new_topic("a_b_c", 1)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     client.broker.delete("a_b.c")
-    assert codes(client, asked("a_b_c", 1)) == [0]
+    assert codes(client, new_topic("a_b_c", 1)) == [0]
 
 
 def test_settings_that_exclude_each_other_are_refused(client):
@@ -94,26 +95,26 @@ def test_settings_that_exclude_each_other_are_refused(client):
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_one_request_makes_ten_thousand_partitions_at_most_over_all_its_topics(client, validate_only):
     """Kafka's controller has the same limit; each partition takes four files, and no client is served meanwhile."""
-    topics = [asked("a", 3), asked("b", 9_998), asked("c", assignments=[[1]] * 9_998), asked("d", 2)]
-    found = codes(client, *topics, validate_only=validate_only)
-    assert found == [0, ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION, 0]
+    topics = [new_topic("a", 3), new_topic("b", 9_998), new_topic("c", assignments=[[1]] * 9_998), new_topic("d", 2)]
+    error_codes = codes(client, *topics, validate_only=validate_only)
+    assert error_codes == [0, ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION, 0]
     made = [] if validate_only else ["a", "d"]
     assert [topic.name for topic in client.broker.services.metadata.topics()] == made
 
 
 @pytest.mark.parametrize("ids", [[], [1, 1], [2], [1, 2]])
 def test_a_partition_is_assigned_to_nodes_that_there_are_each_once(client, ids):
-    assert codes(client, asked("flights", assignments=[[1], ids])) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+    assert codes(client, new_topic("flights", assignments=[[1], ids])) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
 
 
 @pytest.mark.parametrize("partitions", [0, -2])
 def test_an_impossible_number_of_partitions_is_refused(client, partitions):
-    assert codes(client, asked("flights", partitions)) == [ErrorCode.INVALID_PARTITIONS]
+    assert codes(client, new_topic("flights", partitions)) == [ErrorCode.INVALID_PARTITIONS]
 
 
 @pytest.mark.parametrize("partitions", [10_001, 2**31 - 1])
 def test_more_partitions_than_one_request_may_make_are_refused(client, partitions):
-    assert codes(client, asked("flights", partitions)) == [ErrorCode.POLICY_VIOLATION]
+    assert codes(client, new_topic("flights", partitions)) == [ErrorCode.POLICY_VIOLATION]
 
 
 def test_a_topic_whose_logs_cannot_all_be_opened_is_refused_and_leaves_nothing(client, monkeypatch):
@@ -128,20 +129,20 @@ def test_a_topic_whose_logs_cannot_all_be_opened_is_refused_and_leaves_nothing(c
         return open_file(path, create)
 
     monkeypatch.setattr(storage, "open", open_some)
-    assert codes(client, asked("flights", 5)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert codes(client, new_topic("flights", 5)) == [ErrorCode.KAFKA_STORAGE_ERROR]
     monkeypatch.undo()
     assert client.broker.services.metadata.topics() == [] and client.broker.services.logs.offline == {}
-    assert codes(client, asked("flights", 5)) == [0]
+    assert codes(client, new_topic("flights", 5)) == [0]
 
 
 def test_the_answer_has_partitions_and_settings_with_their_sources(client):
     """KIP-525 added them. Refusals have an empty list, because Java's admin client 4.3 fails on null settings."""
     configs = [{"name": "retention.ms", "value": "60000"}]
-    topics = [asked("flights", 2) | {"configs": configs}, asked("a/b")]
+    topics = [new_topic("flights", 2) | {"configs": configs}, new_topic("a/b")]
     made, refused = client.ask(CREATE_TOPICS, 5, {"topics": topics, "timeout": 1_000, "validate_only": False}).topics
-    found = {each.name: (each.value, each.config_source) for each in made.configs}
+    settings = {config.name: (config.value, config.config_source) for config in made.configs}
     assert (made.num_partitions, made.replication_factor) == (2, 1)
-    assert found["retention.ms"] == ("60000", 1) and found["segment.bytes"] == ("1073741824", 5)
+    assert settings["retention.ms"] == ("60000", 1) and settings["segment.bytes"] == ("1073741824", 5)
     assert refused.configs == ()
 
 
@@ -153,32 +154,32 @@ def test_a_setting_without_a_value_is_refused(client, version):
 
 
 def test_the_name_of_kafkas_own_log_is_refused(client):
-    assert codes(client, asked("__cluster_metadata")) == [ErrorCode.INVALID_REQUEST]
+    assert codes(client, new_topic("__cluster_metadata")) == [ErrorCode.INVALID_REQUEST]
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 def test_a_topic_of_the_brokers_own_can_be_made_before_it_needs_it(client, name):
     """Kafka allows it too. Omitted settings get the broker's values, so that commits are not deleted by age."""
     configs = [{"name": "segment.bytes", "value": "1048576"}]
-    assert codes(client, asked(name, 3) | {"configs": configs}) == [0]
+    assert codes(client, new_topic(name, 3) | {"configs": configs}) == [0]
     topic = client.broker.services.metadata.topic(name)
     assert len(topic.partitions) == 3
     assert topic.properties["cleanup.policy"] == "compact" and topic.properties["segment.bytes"] == "1048576"
-    assert codes(client, asked(name)) == [ErrorCode.TOPIC_ALREADY_EXISTS]
+    assert codes(client, new_topic(name)) == [ErrorCode.TOPIC_ALREADY_EXISTS]
 
 
 def test_validating_answers_as_if_it_were_made_and_makes_nothing(client):
-    assert codes(client, asked("flights", 2), asked("a/b"), validate_only=True) == [0, 17]
+    assert codes(client, new_topic("flights", 2), new_topic("a/b"), validate_only=True) == [0, 17]
     assert client.broker.services.metadata.topics() == []
 
 
 def test_more_replicas_than_nodes_are_refused(client):
-    assert codes(client, asked("flights") | {"replication_factor": 3}) == [ErrorCode.INVALID_REPLICATION_FACTOR]
+    assert codes(client, new_topic("flights") | {"replication_factor": 3}) == [ErrorCode.INVALID_REPLICATION_FACTOR]
 
 
 def test_more_replicas_than_nodes_are_lowered_where_that_is_set_and_the_log_says_so():
     broker = EngineBroker(lower_replication=True)
-    topic = asked("flights") | {
+    topic = new_topic("flights") | {
         "replication_factor": 3,
         "configs": [{"name": "min.insync.replicas", "value": "2"}],
     }

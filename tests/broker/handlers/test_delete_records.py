@@ -33,15 +33,16 @@ def client(broker):
 
 def delete(client, offset, topic="flights", partition=0, version=2):
     """Delete records of one partition; return its (error code, first offset)."""
-    places = [{"partition_index": partition, "offset": offset}]
-    answer = client.ask(DELETE_RECORDS, version, {"topics": [{"name": topic, "partitions": places}], "timeout": 1_000})
-    (each,) = answer.topics[0].partitions
-    return each.error_code, each.low_watermark
+    partitions = [{"partition_index": partition, "offset": offset}]
+    topics = [{"name": topic, "partitions": partitions}]
+    answer = client.ask(DELETE_RECORDS, version, {"topics": topics, "timeout": 1_000})
+    (result,) = answer.topics[0].partitions
+    return result.error_code, result.low_watermark
 
 
 def earliest(client):
-    place = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -2}
-    fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "flights", "partitions": [place]}]}
+    partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -2}
+    fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "flights", "partitions": [partition]}]}
     return client.ask(LIST_OFFSETS, 5, fields).topics[0].partitions[0].offset
 
 
@@ -57,12 +58,12 @@ def test_the_newest_record_is_looked_for_among_those_that_are_left(client):
     """The newest record is found with ListOffsets and timestamp -3 (KIP-734)."""
     for time_ms in (9, 5):
         client.ask(PRODUCE, 9, produce_request("flights", batch=batch_of(b"x", timestamp_ms=WALL_MS + time_ms)))
-    place = {"partition_index": 0, "timestamp": -3}
-    fields = {"replica_id": -1, "topics": [{"name": "flights", "partitions": [place]}]}
+    partition = {"partition_index": 0, "timestamp": -3}
+    fields = {"replica_id": -1, "topics": [{"name": "flights", "partitions": [partition]}]}
     for start, offset, time_ms in ((3, 3, 9), (4, 4, 5)):
         delete(client, start)
-        found = client.ask(LIST_OFFSETS, 7, fields).topics[0].partitions[0]
-        assert (found.offset, found.timestamp) == (offset, WALL_MS + time_ms)
+        result = client.ask(LIST_OFFSETS, 7, fields).topics[0].partitions[0]
+        assert (result.offset, result.timestamp) == (offset, WALL_MS + time_ms)
 
 
 def test_minus_one_is_the_high_watermark(client):

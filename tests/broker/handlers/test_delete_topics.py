@@ -63,7 +63,7 @@ def test_a_topic_is_deleted_by_its_id(broker, client):
 
 def test_topics_that_are_not_there_are_refused_and_their_neighbours_deleted(client):
     answers = delete(client, 6, "nowhere", UUID(int=7), "flights")
-    assert [each.error_code for each in answers] == [
+    assert [answer.error_code for answer in answers] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.NONE,
@@ -92,13 +92,13 @@ def test_a_fetch_that_waits_for_the_topic_is_answered(broker, client):
 def test_offsets_committed_for_it_mean_nothing_any_more(broker, client):
     """A new topic of the same name would otherwise be read from the old topic's offsets."""
     client.ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
-    place = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
+    partition = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
-    client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "flights", "partitions": [place]}]})
+    client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "flights", "partitions": [partition]}]})
     delete(client, 4, "flights")
-    for each in (client, broker.restarted(clean=False).connect()):
+    for reader in (client, broker.restarted(clean=False).connect()):
         topics = [{"name": "flights", "partition_indexes": [0]}]
-        answer = each.ask(OFFSET_FETCH, 7, {"group_id": "g", "topics": topics, "require_stable": False})
+        answer = reader.ask(OFFSET_FETCH, 7, {"group_id": "g", "topics": topics, "require_stable": False})
         assert answer.topics[0].partitions[0].committed_offset == -1
 
 
@@ -119,33 +119,33 @@ def test_neither_do_they_where_the_disk_would_not_take_it_down(broker, client, e
     assert producer.end(ends) == 0
     broker.create("flights")
     topics = [{"name": "flights", "partition_indexes": [0]}]
-    asked = {"group_id": "g", "topics": topics, "require_stable": True}
-    assert client.ask(OFFSET_FETCH, 7, asked).topics[0].partitions[0].committed_offset == -1
+    fields = {"group_id": "g", "topics": topics, "require_stable": True}
+    assert client.ask(OFFSET_FETCH, 7, fields).topics[0].partitions[0].committed_offset == -1
     broker.at(broker.now_ms + 1_000)
     again = broker.restarted(clean=False)
-    assert again.connect().ask(OFFSET_FETCH, 7, asked).topics[0].partitions[0].committed_offset == -1
+    assert again.connect().ask(OFFSET_FETCH, 7, fields).topics[0].partitions[0].committed_offset == -1
 
 
 def test_what_was_left_of_it_at_a_crash_is_taken_away_by_the_next_start(broker, client):
     client.ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
-    place = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
+    partition = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
-    client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "flights", "partitions": [place]}]})
+    client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "flights", "partitions": [partition]}]})
     for n in range(50):
         broker.services.log_of("__consumer_offsets", n).offline = "a sync failed"
     delete(client, 4, "flights")
     again = broker.restarted(clean=False)
     again.create("flights")
-    for each in (again, again.restarted(clean=False)):
-        asked = {"group_id": "g", "topics": [{"name": "flights", "partition_indexes": [0]}], "require_stable": False}
-        assert each.connect().ask(OFFSET_FETCH, 7, asked).topics[0].partitions[0].committed_offset == -1
+    for node in (again, again.restarted(clean=False)):
+        request = {"group_id": "g", "topics": [{"name": "flights", "partition_indexes": [0]}], "require_stable": False}
+        assert node.connect().ask(OFFSET_FETCH, 7, request).topics[0].partitions[0].committed_offset == -1
 
 
 def test_a_topic_needs_a_name_or_an_id_not_both(client):
     both, neither = {"name": "flights", "topic_id": UUID(int=7)}, {"name": None, "topic_id": None}
     fields = {"topics": [both, neither] * 2, "timeout": 1}
     answers = client.ask(DELETE_TOPICS, 6, fields).responses
-    assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST] * 4, "each time"
+    assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST] * 4, "each time"
 
 
 @pytest.mark.parametrize("version", [1, 5, 6])
@@ -162,23 +162,23 @@ def test_one_that_is_named_by_its_name_and_by_its_id_stays_and_is_answered_for_b
     topic = broker.services.metadata.topic("flights").id
     for names in (("flights", topic, "nowhere"), (topic, "flights", "nowhere")):
         answers = delete(client, 6, *names)
-        told = {(each.name, each.topic_id): each.error_code for each in answers}
-        assert told == {("flights", topic): ErrorCode.INVALID_REQUEST, ("nowhere", None): 3}
+        error_codes = {(answer.name, answer.topic_id): answer.error_code for answer in answers}
+        assert error_codes == {("flights", topic): ErrorCode.INVALID_REQUEST, ("nowhere", None): 3}
         assert len(answers) == 2
     answers = delete(client, 6, topic, "trains", "flights", topic)
-    assert [(each.name, each.topic_id is None, each.error_code) for each in answers] == [
+    assert [(answer.name, answer.topic_id is None, answer.error_code) for answer in answers] == [
         (None, False, ErrorCode.INVALID_REQUEST),
         ("trains", False, 0),
         ("flights", False, ErrorCode.INVALID_REQUEST),
     ]
-    assert [each.name for each in broker.services.metadata.topics()] == ["flights"]
+    assert [remaining.name for remaining in broker.services.metadata.topics()] == ["flights"]
 
 
 def test_a_name_that_stands_there_twice_says_nothing_of_the_id(broker, client):
     """Kafka, too, deletes a topic that is named by its id."""
     topic = broker.services.metadata.topic("flights").id
     answers = delete(client, 6, "flights", topic, "flights")
-    assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST, 0]
+    assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST, 0]
     assert broker.services.metadata.topic("flights") is None
 
 
@@ -189,7 +189,7 @@ def test_no_topic_is_deleted_where_that_is_not_enabled(version, code):
     """Before v3 there was no separate code for it (Kafka's ControllerApis)."""
     broker = EngineBroker(delete_topic_enable=False)
     broker.create("flights")
-    assert [each.error_code for each in delete(broker.connect(), version, "flights")] == [code]
+    assert [answer.error_code for answer in delete(broker.connect(), version, "flights")] == [code]
     assert broker.services.metadata.topic("flights") is not None
 
 
@@ -217,7 +217,7 @@ def test_with_the_topic_of_committed_offsets_go_all_groups(broker, client):
     assert answer_of(11, 9, waiting.receive())[1].error_code == ErrorCode.NOT_COORDINATOR
     assert world.heartbeat("seat", 1, version=4).error_code == ErrorCode.NOT_COORDINATOR
     assert world.member()[1] == 1, "a group of that name begins anew"
-    for each in (broker, broker.restarted(clean=False)):
+    for node in (broker, broker.restarted(clean=False)):
         fields = {"group_id": "readers", "topics": [{"name": "flights", "partition_indexes": [0]}]}
-        answer = each.connect().ask(OFFSET_FETCH, 7, fields | {"require_stable": False})
+        answer = node.connect().ask(OFFSET_FETCH, 7, fields | {"require_stable": False})
         assert answer.topics[0].partitions[0].committed_offset == -1

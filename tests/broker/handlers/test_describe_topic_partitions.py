@@ -26,14 +26,15 @@ def client(broker):
 
 def page(client, *names, cursor=None, limit=2_000):
     """Ask for a page; return ({topic: its partitions or its error}, next cursor)."""
-    place = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
-    fields = {"topics": [{"name": name} for name in names], "response_partition_limit": limit, "cursor": place}
+    cursor_fields = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
+    fields = {"topics": [{"name": name} for name in names], "response_partition_limit": limit, "cursor": cursor_fields}
     answer = client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, fields)
-    found = {
-        topic.name: topic.error_code or [each.partition_index for each in topic.partitions] for topic in answer.topics
+    topics = {
+        topic.name: topic.error_code or [partition.partition_index for partition in topic.partitions]
+        for topic in answer.topics
     }
     after = answer.next_cursor
-    return found, after and (after.topic_name, after.partition_index)
+    return topics, after and (after.topic_name, after.partition_index)
 
 
 def test_all_topics_come_in_pages_each_partition_once(client):

@@ -41,38 +41,39 @@ def described(broker, transactional_id="payments"):
 def listed(broker, version=1, **filters):
     fields = {"state_filters": [], "producer_id_filters": []} | filters
     answer = broker.connect().ask(LIST_TRANSACTIONS, version, fields)
-    found = [(each.transactional_id, each.transaction_state) for each in answer.transaction_states]
-    return found, list(answer.unknown_state_filters)
+    transactions = [(state.transactional_id, state.transaction_state) for state in answer.transaction_states]
+    return transactions, list(answer.unknown_state_filters)
 
 
 def test_a_partition_names_its_producers_and_where_their_transactions_begin(broker, producer):
-    (found,) = producers(broker).active_producers
-    assert (found.producer_id, found.producer_epoch, found.last_sequence) == (producer.id, 0, 1)
-    assert (found.current_txn_start_offset, found.coordinator_epoch) == (0, -1)
+    (active,) = producers(broker).active_producers
+    assert (active.producer_id, active.producer_epoch, active.last_sequence) == (producer.id, 0, 1)
+    assert (active.current_txn_start_offset, active.coordinator_epoch) == (0, -1)
     producer.end(True)
-    (found,) = producers(broker).active_producers
-    assert (found.current_txn_start_offset, found.coordinator_epoch) == (-1, 0)
+    (active,) = producers(broker).active_producers
+    assert (active.current_txn_start_offset, active.coordinator_epoch) == (-1, 0)
     assert producers(broker, partition=7).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert producers(broker, partition=1).active_producers == ()
 
 
 def test_a_transactional_id_is_described_with_the_partitions_of_its_transaction(broker, producer):
-    found = described(broker)
-    assert (found.error_code, found.transaction_state, found.producer_id) == (0, "Ongoing", producer.id)
-    assert found.transaction_start_time.timestamp() * 1000 == WALL_MS + broker.now_ms
-    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("flights", (0,))]
+    transaction = described(broker)
+    state = transaction.error_code, transaction.transaction_state, transaction.producer_id
+    assert state == (0, "Ongoing", producer.id)
+    assert transaction.transaction_start_time.timestamp() * 1000 == WALL_MS + broker.now_ms
+    assert [(topic.topic, topic.partitions) for topic in transaction.topics] == [("flights", (0,))]
     producer.end(False)
-    found = described(broker)
-    assert (found.transaction_state, found.topics) == ("CompleteAbort", ())
+    transaction = described(broker)
+    assert (transaction.transaction_state, transaction.topics) == ("CompleteAbort", ())
 
 
 def test_of_an_end_that_is_on_the_partitions_without_a_marker_are_shown(broker, producer):
     producer.write("flights", b"c", partition=1)
     broker.services.logs.get("flights", 1).offline = "a sync failed"
     producer.end(True)
-    found = described(broker)
-    assert found.transaction_state == "PrepareCommit"
-    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("flights", (1,))]
+    transaction = described(broker)
+    assert transaction.transaction_state == "PrepareCommit"
+    assert [(topic.topic, topic.partitions) for topic in transaction.topics] == [("flights", (1,))]
 
 
 def test_a_transactional_id_nobody_has_is_not_found(broker, producer):
@@ -93,14 +94,14 @@ def test_transactional_ids_are_listed_by_state_and_producer(broker, producer, ve
 
 
 @pytest.mark.parametrize(
-    "pattern, found",
+    "pattern, ids",
     [("pay.*", ["payments"]), ("payments|other", ["payments", "other"]), ("pay", []), ("", ["payments", "other"]),
      (None, ["payments", "other"]), ("(?i)OTHER", ["other"])],
 )  # fmt: skip
-def test_transactional_ids_are_listed_by_a_pattern_of_the_whole_id(broker, producer, pattern, found):
+def test_transactional_ids_are_listed_by_a_pattern_of_the_whole_id(broker, producer, pattern, ids):
     """The request has a pattern since v2 (KIP-1152)."""
     TransactionalProducer(broker, "other").init()
-    assert [name for name, _ in listed(broker, 2, transactional_id_pattern=pattern)[0]] == found
+    assert [name for name, _ in listed(broker, 2, transactional_id_pattern=pattern)[0]] == ids
 
 
 def test_a_pattern_that_is_refused_is_named_to_the_operator(broker, producer):

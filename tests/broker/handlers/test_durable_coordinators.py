@@ -43,7 +43,7 @@ def member(broker):
 
 
 def codes(answer):
-    return [each.error_code for topic in answer.topics for each in topic.partitions]
+    return [partition.error_code for topic in answer.topics for partition in topic.partitions]
 
 
 def after_a_power_cut(broker):
@@ -51,8 +51,8 @@ def after_a_power_cut(broker):
 
 
 def offset_of(broker):
-    asked = {"group_id": "readers", "topics": [{"name": "flights", "partition_indexes": [0]}]}
-    return broker.connect().ask(OFFSET_FETCH, 5, asked).topics[0].partitions[0].committed_offset
+    fields = {"group_id": "readers", "topics": [{"name": "flights", "partition_indexes": [0]}]}
+    return broker.connect().ask(OFFSET_FETCH, 5, fields).topics[0].partitions[0].committed_offset
 
 
 @pytest.mark.parametrize("version", [2, 9])
@@ -138,8 +138,8 @@ def test_no_marker_is_written_before_the_decision_is_on_the_disk(broker):
     broker.release()
     ((_, answer),) = producer.client.replies()
     assert answer.error_code == 0
-    found = after_a_power_cut(broker)
-    assert [committed(found.connect(), "flights", partition) for partition in range(2)] == [[b"a"], [b"a"]]
+    restarted = after_a_power_cut(broker)
+    assert [committed(restarted.connect(), "flights", partition) for partition in range(2)] == [[b"a"], [b"a"]]
 
 
 def test_a_transaction_is_complete_when_its_markers_are_on_the_disk(broker):
@@ -219,9 +219,9 @@ def test_a_decision_that_never_reached_the_disk_is_an_abort_in_all_partitions(br
     broker.hold_syncs()
     fields = {"transactional_id": "payments", "producer_id": producer.id, "producer_epoch": producer.epoch}
     producer.client.send(END_TXN, 4, fields | {"committed": True})
-    found = after_a_power_cut(broker)
-    found.at(found.now_ms + 120_000)  # the transaction times out
-    assert [committed(found.connect(), "flights", partition) for partition in range(2)] == [[], []]
+    restarted = after_a_power_cut(broker)
+    restarted.at(restarted.now_ms + 120_000)  # the transaction times out
+    assert [committed(restarted.connect(), "flights", partition) for partition in range(2)] == [[], []]
 
 
 def test_after_a_crash_no_marker_is_written_before_the_decision_is_on_the_disk(broker):
@@ -266,8 +266,8 @@ def test_an_assignment_is_answered_when_it_is_on_the_disk(broker):
     assert again.client.replies() == []
     broker.release()
     assert [member.synced() for member in (leader, follower, again)] == [b"first", b"second", b"second"]
-    found = after_a_power_cut(broker)
-    again = Member(found)
+    restarted = after_a_power_cut(broker)
+    again = Member(restarted)
     again.id, again.generation = follower.id, follower.generation
     again.sync()
     assert again.synced() == b"second"

@@ -28,12 +28,12 @@ def test_those_of_a_turn_are_answered_by_one_sync(durable):
 
 
 def test_a_connection_that_goes_does_not_take_the_others_answers_with_it(durable):
-    gone, stays = connected(durable, 2)
+    leaves, stays = connected(durable, 2)
     durable.hold_syncs()
     with durable.turn():
-        for client in (gone, stays):
+        for client in (leaves, stays):
             client.send(PRODUCE, 9, produce_request("flights", b"x"))
-    durable.engine.closed(gone.conn)
+    durable.engine.closed(leaves.conn)
     durable.release()
     assert stays.replies()[0][1][0].base_offset == 3
     assert stays.fetch("flights") == [b"first", b"first", b"x", b"x"]

@@ -31,9 +31,9 @@ def test_what_is_committed_is_seen_in_all_partitions_and_what_is_aborted_in_none
     assert producer.init() == 0
     producer.write("flights", b"a")
     producer.write("flights", b"b", partition=1)
-    assert [committed(reader, "flights", each, versions[FETCH]) for each in (0, 1)] == [[], []]
+    assert [committed(reader, "flights", partition, versions[FETCH]) for partition in (0, 1)] == [[], []]
     assert producer.end(True) == 0
-    assert [committed(reader, "flights", each, versions[FETCH]) for each in (0, 1)] == [[b"a"], [b"b"]]
+    assert [committed(reader, "flights", partition, versions[FETCH]) for partition in (0, 1)] == [[b"a"], [b"b"]]
     producer.write("flights", b"not")
     assert producer.end(False) == 0
     producer.write("flights", b"c")
@@ -100,12 +100,12 @@ def test_ends_of_version_5_take_the_next_epoch(broker):
 
 
 def test_our_own_readers_leave_out_what_was_aborted_where_they_ask_for_what_is_committed(broker):
-    one, two = TransactionalProducer(broker), TransactionalProducer(broker, "other")
-    one.init(), two.init()
+    first, second = TransactionalProducer(broker), TransactionalProducer(broker, "other")
+    first.init(), second.init()
     for ends in ((True, False), (False, True), (False, False), (True, True)):
-        for producer, commit in zip((one, two), ends):
+        for producer, commit in zip((first, second), ends):
             producer.write("flights", b"%d" % commit)
-        for producer, commit in zip((one, two), ends):
+        for producer, commit in zip((first, second), ends):
             producer.end(commit)
     broker.connect().produce("flights", b"plain")
     (fetched,) = broker.connect().ask(FETCH, 12, committed_request("flights")).partitions

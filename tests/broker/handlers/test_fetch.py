@@ -35,11 +35,11 @@ def test_a_first_batch_larger_than_the_limit_comes_whole(client, max_bytes):
 # --- errors, in the oldest version that can return them and in the newest ---------------------------------------------
 
 
-def asked(client, version, offset=0, topic="flights", partition=0, replica_id=-1, **more):
+def fetched(client, version, offset=0, topic="flights", partition=0, replica_id=-1, **more):
     """Fetch from one partition and return its part of the answer."""
     if version >= 13:
-        known = client.broker.services.metadata.topic(topic)
-        topic = known.id if known else UUID(int=99)
+        topic_metadata = client.broker.services.metadata.topic(topic)
+        topic = topic_metadata.id if topic_metadata else UUID(int=99)
     request = fetch_request(topic, offset, partition)
     (wanted,) = request.partitions
     request = request._replace(partitions=[wanted._replace(**more)], replica_id=replica_id)
@@ -49,28 +49,28 @@ def asked(client, version, offset=0, topic="flights", partition=0, replica_id=-1
 
 @pytest.mark.parametrize("version", [4, 18])
 def test_what_is_told_beside_an_error_is_nothing(client, version):
-    answered = asked(client, version, offset=9)
+    answered = fetched(client, version, offset=9)
     assert answered.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (answered.high_watermark, answered.last_stable_offset, len(answered.records)) == (-1, -1, 0)
 
 
 @pytest.mark.parametrize("version", [4, 12])
 def test_a_topic_or_partition_that_is_not_there_is_unknown(client, version):
-    assert asked(client, version, topic="trains").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert asked(client, version, partition=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert fetched(client, version, topic="trains").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert fetched(client, version, partition=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("version", [13, 18])
 def test_a_topic_id_that_is_not_there_is_unknown(client, version):
     """The error is UNKNOWN_TOPIC_ID (KIP-516)."""
-    assert asked(client, version, topic="trains").error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert fetched(client, version, topic="trains").error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 @pytest.mark.parametrize("version", [9, 18])
 def test_a_client_that_names_another_leader_epoch_is_told(client, version):
     """The client's metadata is older or newer than the leader's (KIP-320)."""
     client.broker.services.log_of("flights", 0).start_leader_epoch(3)
-    errors = [asked(client, version, current_leader_epoch=epoch).error_code for epoch in (2, 3, 4)]
+    errors = [fetched(client, version, current_leader_epoch=epoch).error_code for epoch in (2, 3, 4)]
     assert errors == [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE, ErrorCode.UNKNOWN_LEADER_EPOCH]
 
 
@@ -78,31 +78,31 @@ def test_a_client_that_names_another_leader_epoch_is_told(client, version):
 @pytest.mark.parametrize("epoch", [-1, -2, -(2**31)])
 def test_a_leader_epoch_below_0_is_none(client, version, epoch):
     """Kafka's FetchRequest ignores all negative epochs, its ListOffsets only -1."""
-    assert asked(client, version, current_leader_epoch=epoch).error_code == ErrorCode.NONE
-    assert asked(client, version, last_fetched_epoch=epoch).error_code == ErrorCode.NONE
+    assert fetched(client, version, current_leader_epoch=epoch).error_code == ErrorCode.NONE
+    assert fetched(client, version, last_fetched_epoch=epoch).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version, code", [(4, 6), (5, 6), (6, 56), (18, 56)])
 def test_a_partition_that_is_offline_is_a_storage_error_where_the_client_knows_it(client, version, code):
     """An older client takes a storage error for permanent, and NOT_LEADER_OR_FOLLOWER for temporary (KAFKA-4586)."""
     client.broker.services.log_of("flights", 0).offline = "its disk is gone"
-    assert asked(client, version).error_code == code
+    assert fetched(client, version).error_code == code
 
 
 @pytest.mark.parametrize("version, code", [(4, 76), (9, 76), (10, 0), (18, 0)])
 def test_a_topic_kept_as_zstd_is_not_sent_to_who_cannot_read_it(client, version, code):
     """The error is UNSUPPORTED_COMPRESSION_TYPE (KIP-110)."""
     client.broker.create("packed", compression_type="zstd")
-    assert asked(client, version, topic="packed").error_code == code
+    assert fetched(client, version, topic="packed").error_code == code
 
 
 @pytest.mark.parametrize("version", [4, 18])
 def test_nobody_follows_where_there_are_no_replicas(client, version):
     """Kafka gives the same errors to a node that holds no replica of the partition."""
-    assert asked(client, version, replica_id=2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetched(client, version, replica_id=2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if version >= 9:
-        told = asked(client, version, replica_id=2, current_leader_epoch=0)
-        assert told.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        answered = fetched(client, version, replica_id=2, current_leader_epoch=0)
+        assert answered.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 @pytest.mark.parametrize("version", [12, 18])
@@ -114,10 +114,10 @@ def test_a_reader_whose_last_records_were_cut_away_is_told_where_their_epoch_end
     log.start_leader_epoch(4)
     client.produce("flights", b"c")
     answers = {
-        (epoch, offset): asked(client, version, offset, last_fetched_epoch=epoch)
+        (epoch, offset): fetched(client, version, offset, last_fetched_epoch=epoch)
         for epoch, offset in [(2, 2), (2, 3), (3, 2), (4, 3), (5, 3), (0, 0)]
     }
-    assert {key: (each.error_code, each.diverging) for key, each in answers.items()} == {
+    assert {key: (answer.error_code, answer.diverging) for key, answer in answers.items()} == {
         (2, 2): (0, None),
         (2, 3): (0, (2, 2)),
         (3, 2): (0, (2, 2)),
@@ -133,7 +133,7 @@ def test_a_reader_whose_last_records_were_cut_away_is_told_where_their_epoch_end
 
 def request_of(*wanted, **more):
     fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20} | more
-    return FetchRequest(partitions=[FetchPartition("flights", *each) for each in wanted], **fields)
+    return FetchRequest(partitions=[FetchPartition("flights", *partition_args) for partition_args in wanted], **fields)
 
 
 VALUE = b"x" * 100
@@ -154,7 +154,7 @@ def many():
 
 
 def sizes(client, request):
-    return [len(each.records) for each in client.ask(FETCH, 12, request).partitions]
+    return [len(partition.records) for partition in client.ask(FETCH, 12, request).partitions]
 
 
 def test_each_partition_has_a_limit_of_its_own(many):
@@ -194,7 +194,7 @@ def test_bytes_of_all_partitions_count_towards_what_is_waited_for(many):
         assert reader.replies() == [], "and others' do not"
     many.produce("flights", VALUE, partition=0)
     ((_, answer),) = reader.replies()
-    assert [len(each.records) for each in answer.partitions] == [2 * BATCH, BATCH]
+    assert [len(partition.records) for partition in answer.partitions] == [2 * BATCH, BATCH]
 
 
 def test_what_a_partition_may_not_send_is_not_waited_for(many):
@@ -319,7 +319,7 @@ def test_all_partitions_of_a_fetch_are_looked_up_together(old):
     assert reader.replies() == [], "an answer without records would say that there are none"
     old.release()
     ((_, answer),) = reader.replies()
-    assert all(each.records for each in answer.partitions)
+    assert all(partition.records for partition in answer.partitions)
 
 
 def test_a_topic_that_is_deleted_while_it_is_looked_up_is_answered(old):

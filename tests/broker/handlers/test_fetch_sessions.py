@@ -26,8 +26,8 @@ class Session:
     def __init__(self, client, version, topic="flights"):
         self.client = client
         self.version = version
-        known = client.broker.services.metadata.topic(topic)
-        self.topic = known.id if version >= 13 else topic
+        topic_metadata = client.broker.services.metadata.topic(topic)
+        self.topic = topic_metadata.id if version >= 13 else topic
         self.id, self.epoch = 0, INITIAL_EPOCH
 
     def request(self, offsets=(), forgets=(), **more):
@@ -48,7 +48,7 @@ class Session:
         """Fetch and return the indexes of the answered partitions, in order."""
         answer = self.ask(*args, **more)
         assert (answer.error_code, answer.session_id) == (0, self.id)
-        return [each.partition for each in answer.partitions]
+        return [partition.partition for partition in answer.partitions]
 
 
 ALL = {0: 0, 1: 0, 2: 0, 3: 0}
@@ -112,7 +112,7 @@ def test_partitions_with_records_go_behind_the_others(client, version):
     firsts = []
     for _ in range(4):
         answer = session.ask(max_bytes=1)
-        firsts += [each.partition for each in answer.partitions if len(each.records)]
+        firsts += [partition.partition for partition in answer.partitions if len(partition.records)]
     assert sorted(firsts) == [0, 1, 2, 3]
 
 

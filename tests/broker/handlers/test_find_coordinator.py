@@ -49,7 +49,10 @@ def test_share_groups_are_refused(client):
 def test_several_keys_are_each_answered(client):
     """FindCoordinator has several keys since v4 (KIP-699)."""
     answer = client.ask(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["a", "b"]})
-    assert [(each.key, each.error_code, each.node_id) for each in answer.coordinators] == [("a", 0, 1), ("b", 0, 1)]
+    keys_and_nodes = [
+        (coordinator.key, coordinator.error_code, coordinator.node_id) for coordinator in answer.coordinators
+    ]
+    assert keys_and_nodes == [("a", 0, 1), ("b", 0, 1)]
 
 
 def test_an_offsets_topic_that_cannot_be_made_is_no_coordinator_yet():

@@ -17,8 +17,8 @@ def test_a_topic_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing():
         raise AssertionError("the disk was not full: lower free_bytes")
     assert answer.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert "No space left" in answer.topics[0].error_message
-    asked = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}
-    assert client.ask(METADATA, 9, asked).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    fields = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}
+    assert client.ask(METADATA, 9, fields).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert client.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000}).topics[0].error_code == ErrorCode.NONE
 
 

@@ -82,7 +82,7 @@ def test_a_group_without_members_is_deleted_for_good(broker, version):
     commit(client, 1, group="idle")
 
     def delete(*groups):
-        return [each.error_code for each in client.ask(DELETE_GROUPS, version, {"groups_names": groups}).results]
+        return [result.error_code for result in client.ask(DELETE_GROUPS, version, {"groups_names": groups}).results]
 
     assert delete("nobody", "nobody") == [ErrorCode.GROUP_ID_NOT_FOUND]
     assert delete("g", "idle", "nobody") == [ErrorCode.NON_EMPTY_GROUP, 0, ErrorCode.GROUP_ID_NOT_FOUND]

@@ -44,8 +44,8 @@ def ask(client, api_key, version, group="g", member="", generation=-1, instance=
         fields |= {"assignments": []} | protocol
     if api_key == OFFSET_COMMIT:
         fields["generation_id_or_member_epoch"] = generation
-        place = {"partition_index": 0, "committed_offset": 1, "committed_metadata": more.pop("note", "")}
-        fields["topics"] = [{"name": more.pop("topic", "flights"), "partitions": [place]}]
+        partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": more.pop("note", "")}
+        fields["topics"] = [{"name": more.pop("topic", "flights"), "partitions": [partition]}]
     if version >= STATIC_SINCE.get(api_key, 99):
         fields["group_instance_id"] = instance
     if api_key == LEAVE_GROUP and version >= 3:
@@ -75,7 +75,7 @@ MEMBERS = [
     *versions(JOIN_GROUP), *versions(SYNC_GROUP), *versions(HEARTBEAT), *versions(LEAVE_GROUP), *versions(OFFSET_COMMIT)
 ]  # fmt: skip
 GENERATIONS = [*versions(SYNC_GROUP), *versions(HEARTBEAT), *versions(OFFSET_COMMIT)]
-STATIC = [each for api_key, since in STATIC_SINCE.items() for each in versions(api_key, since)]
+STATIC = [api_and_version for api_key, since in STATIC_SINCE.items() for api_and_version in versions(api_key, since)]
 
 
 @pytest.mark.parametrize("api_key, version", MEMBERS)
@@ -183,7 +183,7 @@ ALL = [*MEMBERS, *versions(OFFSET_FETCH), (DESCRIBE_GROUPS, 0), (DESCRIBE_GROUPS
        (DELETE_GROUPS, 2), (OFFSET_DELETE, 0)]  # fmt: skip
 
 
-def told(client, api_key, version):
+def error_of(client, api_key, version):
     if api_key in NEWEST and api_key != OFFSET_FETCH:
         return ask(client, api_key, version, member="m", generation=1)
     if api_key == DESCRIBE_GROUPS:
@@ -202,11 +202,11 @@ def told(client, api_key, version):
 def test_before_anyone_looked_for_the_coordinator_the_client_is_sent_to_look(api_key, version):
     broker = EngineBroker()
     broker.create("flights")
-    assert told(broker.connect(), api_key, version) == ErrorCode.NOT_COORDINATOR
+    assert error_of(broker.connect(), api_key, version) == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize("api_key, version", ALL)
 def test_while_the_partition_of_a_group_is_offline_its_coordinator_is_not_available(broker, api_key, version):
     log = broker.services.logs.get("__consumer_offsets", partition_of("g", 50))
     log.offline = "its disk is gone"
-    assert told(broker.connect(), api_key, version) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert error_of(broker.connect(), api_key, version) == ErrorCode.COORDINATOR_NOT_AVAILABLE

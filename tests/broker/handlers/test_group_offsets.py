@@ -34,12 +34,13 @@ def test_offsets_of_partitions_that_do_not_exist_are_refused(client):
 
 
 def test_one_bad_partition_does_not_disturb_its_neighbours(client):
-    places = [
+    partitions = [
         {"partition_index": index, "committed_offset": 10 + index, "committed_metadata": None} for index in (0, 9, 1)
     ]
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
-    answer = client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "flights", "partitions": places}]})
-    assert [each.error_code for each in answer.topics[0].partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+    answer = client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "flights", "partitions": partitions}]})
+    error_codes = [partition.error_code for partition in answer.topics[0].partitions]
+    assert error_codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
     assert [committed(client, partition=index) for index in (0, 1)] == [10, 11]
 
 
@@ -58,7 +59,8 @@ def test_since_v10_topics_are_named_by_their_ids(broker, client):
     assert commit(client, 7, unknown, version=10) == ErrorCode.UNKNOWN_TOPIC_ID
     everything = {"groups": [{"group_id": "g", "topics": None}], "require_stable": True}
     (group,) = client.ask(OFFSET_FETCH, 10, everything).groups
-    assert [(each.topic_id, each.partitions[0].committed_offset) for each in group.topics] == [(topic.id, 7)]
+    offsets = [(topic_row.topic_id, topic_row.partitions[0].committed_offset) for topic_row in group.topics]
+    assert offsets == [(topic.id, 7)]
 
 
 @pytest.mark.parametrize("version", [2, 5, 7])
@@ -66,8 +68,8 @@ def test_null_topics_mean_all_that_were_committed(client, version):
     commit(client, 7, partition=1)
     answer = client.ask(OFFSET_FETCH, version, {"group_id": "g", "topics": None})
     (topic,) = answer.topics
-    (found,) = topic.partitions
-    assert (topic.name, found.partition_index, found.committed_offset, found.metadata) == ("flights", 1, 7, "note")
+    (result,) = topic.partitions
+    assert (topic.name, result.partition_index, result.committed_offset, result.metadata) == ("flights", 1, 7, "note")
 
 
 def test_offsets_of_several_groups_come_in_one_answer(client):
@@ -75,8 +77,8 @@ def test_offsets_of_several_groups_come_in_one_answer(client):
     commit(client, 1, group="a")
     commit(client, 2, group="b")
     topics = [{"name": "flights", "partition_indexes": [0]}]
-    asked = [{"group_id": "a", "topics": topics}, {"group_id": "b", "topics": None}, {"group_id": "c", "topics": None}]
-    answer = client.ask(OFFSET_FETCH, 8, {"groups": asked, "require_stable": False})
+    groups = [{"group_id": "a", "topics": topics}, {"group_id": "b", "topics": None}, {"group_id": "c", "topics": None}]
+    answer = client.ask(OFFSET_FETCH, 8, {"groups": groups, "require_stable": False})
     assert [(g.group_id, [t.partitions[0].committed_offset for t in g.topics]) for g in answer.groups] == [
         ("a", [1]), ("b", [2]), ("c", []),
     ]  # fmt: skip
@@ -98,10 +100,10 @@ def test_more_offsets_than_fit_one_batch_are_written_in_several():
     broker = make(message_max_bytes=1_000)
     client = broker.connect()
     broker.create("wide", 60)
-    places = [{"partition_index": n, "committed_offset": n, "committed_metadata": ""} for n in range(60)]
+    partitions = [{"partition_index": n, "committed_offset": n, "committed_metadata": ""} for n in range(60)]
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
-    answer = client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "wide", "partitions": places}]})
-    assert {each.error_code for each in answer.topics[0].partitions} == {0}
+    answer = client.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "wide", "partitions": partitions}]})
+    assert {partition.error_code for partition in answer.topics[0].partitions} == {0}
     again = broker.restarted()
     assert [committed(again.connect(), topic="wide", partition=n) for n in (0, 30, 59)] == [0, 30, 59]
 

@@ -100,8 +100,9 @@ def test_a_thousand_groups_hold(broker, client):
     groups = [f"group-{n}" for n in range(1_000)]
     for offset, group in enumerate(groups):
         assert commit(client, offset, group=group) == 0
-    assert sorted(each.group_id for each in client.ask(LIST_GROUPS, 5, {}).groups) == sorted(groups)
+    assert sorted(group.group_id for group in client.ask(LIST_GROUPS, 5, {}).groups) == sorted(groups)
     again = broker.restarted(clean=False).connect()
-    asked = [{"group_id": group, "topics": [{"name": "flights", "partition_indexes": [0]}]} for group in groups]
-    found = again.ask(OFFSET_FETCH, 8, {"groups": asked}).groups
-    assert [each.topics[0].partitions[0].committed_offset for each in found] == list(range(1_000))
+    topics = [{"name": "flights", "partition_indexes": [0]}]
+    group_requests = [{"group_id": group, "topics": topics} for group in groups]
+    answers = again.ask(OFFSET_FETCH, 8, {"groups": group_requests}).groups
+    assert [answer.topics[0].partitions[0].committed_offset for answer in answers] == list(range(1_000))

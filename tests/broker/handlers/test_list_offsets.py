@@ -61,8 +61,8 @@ def test_a_client_that_names_another_leader_epoch_is_told(client, version):
 
 
 def answered(client, version, timestamp, topic="flights", partition=0, twice=1, **more):
-    asked = [{"partition_index": partition, "timestamp": timestamp}] * twice
-    fields = {"replica_id": -1, "topics": [{"name": topic, "partitions": asked}]} | more
+    partitions = [{"partition_index": partition, "timestamp": timestamp}] * twice
+    fields = {"replica_id": -1, "topics": [{"name": topic, "partitions": partitions}]} | more
     return client.ask(LIST_OFFSETS, version, fields).topics[0].partitions
 
 
@@ -71,28 +71,29 @@ def test_an_answer_names_the_epoch_in_which_its_record_was_written(client, versi
     """A consumer that starts there can find out later whether the log was cut (KIP-320)."""
     client.broker.services.log_of("flights", 0).start_leader_epoch(3)
     client.produce("flights", b"c")
-    places = [EARLIEST, LATEST, 0, WALL_MS + 1] + [MAX_TIMESTAMP, LATEST_TIERED] * (version == 11)
-    epochs = [answered(client, version, place)[0].leader_epoch for place in places]
+    timestamps = [EARLIEST, LATEST, 0, WALL_MS + 1] + [MAX_TIMESTAMP, LATEST_TIERED] * (version == 11)
+    epochs = [answered(client, version, timestamp)[0].leader_epoch for timestamp in timestamps]
     assert epochs == [0, 3, 0, -1] + [0, -1] * (version == 11)
 
 
 @pytest.mark.parametrize("version", [1, 11])
 @pytest.mark.parametrize("topic, partition", [("trains", 0), ("flights", 1)])
 def test_what_is_not_there_is_unknown(client, version, topic, partition):
-    (each,) = answered(client, version, LATEST, topic, partition)
-    assert (each.error_code, each.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    (result,) = answered(client, version, LATEST, topic, partition)
+    assert (result.error_code, result.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
 @pytest.mark.parametrize("version", [1, 11])
 def test_a_partition_asked_for_twice_is_refused(client, version):
-    assert [each.error_code for each in answered(client, version, LATEST, twice=2)] == [ErrorCode.INVALID_REQUEST] * 2
+    results = answered(client, version, LATEST, twice=2)
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 @pytest.mark.parametrize("version", [1, 11])
-@pytest.mark.parametrize("place", [LATEST, EARLIEST, 0])
-def test_a_partition_that_is_offline_is_a_storage_error(client, version, place):
+@pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, 0])
+def test_a_partition_that_is_offline_is_a_storage_error(client, version, timestamp):
     client.broker.services.log_of("flights", 0).offline = "its disk is gone"
-    assert answered(client, version, place)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert answered(client, version, timestamp)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @pytest.mark.parametrize("version", [2, 11])
@@ -100,8 +101,8 @@ def test_an_empty_partition_has_ends_and_no_times(version):
     broker = EngineBroker()
     broker.create("empty")
     client = broker.connect()
-    places = {0: -1, LATEST: 0, EARLIEST: 0} | ({MAX_TIMESTAMP: -1} if version == 11 else {})
-    assert {place: answered(client, version, place, "empty")[0].offset for place in places} == places
+    offsets = {0: -1, LATEST: 0, EARLIEST: 0} | ({MAX_TIMESTAMP: -1} if version == 11 else {})
+    assert {timestamp: answered(client, version, timestamp, "empty")[0].offset for timestamp in offsets} == offsets
 
 
 @pytest.mark.parametrize("version", [1, 11])
@@ -167,8 +168,8 @@ def send(client, timestamp, by_id=False):
 
 def offset_of(replies):
     ((_, answer),) = replies
-    (each,) = answer.topics[0].partitions
-    return each.error_code, each.offset
+    (result,) = answer.topics[0].partitions
+    return result.error_code, result.offset
 
 
 def id_of(broker, offset):
@@ -176,20 +177,20 @@ def id_of(broker, offset):
 
 
 @pytest.mark.parametrize(
-    "place, offset", [(WALL_MS, 0), (WALL_MS + 2, 4), (WALL_MS + 9, -1), (MAX_TIMESTAMP, 6), ("id", 5)]
+    "sought, offset", [(WALL_MS, 0), (WALL_MS + 2, 4), (WALL_MS + 9, -1), (MAX_TIMESTAMP, 6), ("id", 5)]
 )
-def test_what_is_not_in_memory_is_looked_for_by_a_thread_and_nobody_else_waits(old, place, offset):
-    by_id = place == "id"
-    wanted = id_of(old, 5) if by_id else place
+def test_what_is_not_in_memory_is_looked_for_by_a_thread_and_nobody_else_waits(old, sought, offset):
+    by_id = sought == "id"
+    wanted = id_of(old, 5) if by_id else sought
     old.storage.not_in_memory.update(old.storage.files)
-    if place == MAX_TIMESTAMP:
+    if sought == MAX_TIMESTAMP:
         old.services.log_of("flights", 0).advance_start(1)
     held = old.hold_syncs()
     reader, other = old.connect(), old.connect()
     send(reader, wanted, by_id)
     assert ask(other, 8, LATEST) == (0, 8)
-    if place != WALL_MS + 9:  # a time after all records needs no look at the disk
-        assert reader.replies() == [] and [type(each).__name__ for each in held] == ["ReadJob"]
+    if sought != WALL_MS + 9:  # a time after all records needs no look at the disk
+        assert reader.replies() == [] and [type(job).__name__ for job in held] == ["ReadJob"]
         old.run(held.pop())
         old.storage.not_in_memory.update(old.storage.files)  # memory that is too short does not keep the answer
     old.pump()
@@ -222,7 +223,7 @@ def test_all_partitions_of_a_request_are_looked_up_together():
     assert client.replies() == [], "an answer now would say that there is nothing"
     broker.release()
     ((_, answer),) = client.replies()
-    assert [each.offset for each in answer.topics[0].partitions] == [0, 0, 0]
+    assert [partition.offset for partition in answer.topics[0].partitions] == [0, 0, 0]
 
 
 def test_what_is_deleted_meanwhile_is_not_told(old):

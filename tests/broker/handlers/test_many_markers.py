@@ -29,12 +29,12 @@ def test_an_end_in_many_partitions_lets_others_in_between_and_is_answered_with_t
     broker.create("flights")
     producer, other = begin_in_many(broker), broker.connect()
     send_end(producer)
-    found = []
+    ended_counts = []
     while not (answers := producer.client.replies()):
-        found.append(ended_in(broker))
+        ended_counts.append(ended_in(broker))
         other.produce("flights", b"b")
         step(broker)
-    assert found == [MARKERS_AT_ONCE, 2 * MARKERS_AT_ONCE] and ended_in(broker) == MANY
+    assert ended_counts == [MARKERS_AT_ONCE, 2 * MARKERS_AT_ONCE] and ended_in(broker) == MANY
     assert answers[0][1].error_code == 0 and state_of(broker) == "CompleteCommit"
     assert producer.add(("wide", 0)) == 0
 
@@ -96,18 +96,18 @@ def send_markers(producer, client):
 
 
 def codes_of_markers(answer):
-    return [each.error_code for each in answer.markers[0].topics[0].partitions]
+    return [partition.error_code for partition in answer.markers[0].topics[0].partitions]
 
 
 def test_markers_for_many_partitions_let_others_in_between_and_are_answered_with_the_last(broker):
     producer, admin, other = begin_in_many(broker), broker.connect(), broker.connect()
     send_markers(producer, admin)
-    found = []
+    ended_counts = []
     while not (answers := admin.replies()):
-        found.append(ended_in(broker))
+        ended_counts.append(ended_in(broker))
         other.produce("flights", b"b")
         step(broker)
-    assert found == [MARKERS_AT_ONCE - 1, 2 * MARKERS_AT_ONCE - 1, MANY - 1] and ended_in(broker) == MANY
+    assert ended_counts == [MARKERS_AT_ONCE - 1, 2 * MARKERS_AT_ONCE - 1, MANY - 1] and ended_in(broker) == MANY
     assert codes_of_markers(answers[0][1]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] + [0] * MANY
 
 
@@ -160,5 +160,5 @@ def test_an_end_is_written_whole_before_its_coordinators_topic_is_forgotten(brok
     send_end(producer)
     broker.delete(STATE)
     broker.pump()
-    assert [each.error_code for _, each in producer.client.replies()] == [0]
+    assert [answer.error_code for _, answer in producer.client.replies()] == [0]
     assert [committed(broker.connect(), "wide", n) for n in (0, MANY - 1)] == [[b"a"], [b"a"]]

@@ -57,7 +57,7 @@ def ask_for(client, names=NAMES):
 
 
 def codes(answers):
-    return [each.error_code for each in answers]
+    return [answer.error_code for answer in answers]
 
 
 def fill_disk(broker, monkeypatch):

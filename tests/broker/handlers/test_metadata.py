@@ -23,8 +23,8 @@ def broker():
 
 def topics(broker, version, names, create=True):
     fields = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": create}
-    found = broker.connect().ask(METADATA, version, fields).topics
-    return [(topic.name, topic.error_code, len(topic.partitions)) for topic in found]
+    response_topics = broker.connect().ask(METADATA, version, fields).topics
+    return [(topic.name, topic.error_code, len(topic.partitions)) for topic in response_topics]
 
 
 @pytest.mark.parametrize("version", [0, 1, 4, 13])
@@ -41,8 +41,8 @@ def test_none_is_made_where_the_client_forbids_it(broker, version):
 @pytest.mark.parametrize("create", [True, False])
 def test_a_name_no_topic_can_have_is_said_to_be_one_and_made_by_nobody(broker, create):
     """The error is not UNKNOWN_TOPIC_OR_PARTITION, because clients retry that until they time out."""
-    found = topics(broker, 12, [*BAD_NAMES, "flights"], create)
-    assert found == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION, 0) for name in BAD_NAMES] + [("flights", 0, 2)]
+    results = topics(broker, 12, [*BAD_NAMES, "flights"], create)
+    assert results == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION, 0) for name in BAD_NAMES] + [("flights", 0, 2)]
     assert [topic.name for topic in broker.services.metadata.topics()] == ["flights"]
 
 
@@ -53,10 +53,10 @@ def test_a_topic_named_twice_is_answered_once(broker):
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_since_v12_topics_are_asked_for_by_id(broker, version):
-    known = broker.services.metadata.topic("flights").id
-    asked = {"topics": [{"name": None, "topic_id": each} for each in (known, UUID(int=77))]}
-    found = broker.connect().ask(METADATA, version, asked).topics
-    assert [(topic.name, topic.error_code) for topic in found] == [
+    flights_id = broker.services.metadata.topic("flights").id
+    fields = {"topics": [{"name": None, "topic_id": topic_id} for topic_id in (flights_id, UUID(int=77))]}
+    response_topics = broker.connect().ask(METADATA, version, fields).topics
+    assert [(topic.name, topic.error_code) for topic in response_topics] == [
         ("flights", 0),
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
     ]
@@ -65,42 +65,42 @@ def test_since_v12_topics_are_asked_for_by_id(broker, version):
 @pytest.mark.parametrize("version", [12, 13])
 def test_where_one_is_asked_for_by_id_names_are_passed_over(broker, version):
     """An unknown id is an error even if an existing topic's name is beside it, as in Kafka."""
-    asked = [{"name": "flights", "topic_id": UUID(int=77)}, {"name": "flights", "topic_id": None}]
-    (topic,) = broker.connect().ask(METADATA, version, {"topics": asked}).topics
+    request_topics = [{"name": "flights", "topic_id": UUID(int=77)}, {"name": "flights", "topic_id": None}]
+    (topic,) = broker.connect().ask(METADATA, version, {"topics": request_topics}).topics
     assert (topic.name, topic.topic_id, topic.error_code) == (None, UUID(int=77), ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_before_v12_an_id_has_all_of_its_request_refused(broker, version):
-    asked = [{"name": "flights", "topic_id": UUID(int=77)}, {"name": "flights", "topic_id": None}]
-    found = broker.connect().ask(METADATA, version, {"topics": asked}).topics
-    assert [(each.name, each.error_code) for each in found] == [("flights", ErrorCode.INVALID_REQUEST)] * 2
+    request_topics = [{"name": "flights", "topic_id": UUID(int=77)}, {"name": "flights", "topic_id": None}]
+    response_topics = broker.connect().ask(METADATA, version, {"topics": request_topics}).topics
+    assert [(topic.name, topic.error_code) for topic in response_topics] == [("flights", ErrorCode.INVALID_REQUEST)] * 2
 
 
 @pytest.mark.parametrize("version", [10, 11])
 @pytest.mark.parametrize("topic_id", [None, UUID(int=77)])
 def test_before_v12_a_topic_without_a_name_is_refused(broker, version, topic_id):
     """The name may be null in the request but not in the answer."""
-    asked = {"topics": [{"name": None, "topic_id": topic_id}]}
-    (topic,) = broker.connect().ask(METADATA, version, asked).topics
+    request_topics = {"topics": [{"name": None, "topic_id": topic_id}]}
+    (topic,) = broker.connect().ask(METADATA, version, request_topics).topics
     assert (topic.name, topic.error_code) == ("", ErrorCode.INVALID_REQUEST)
 
 
 @pytest.mark.parametrize("version", [8, 10])
 def test_who_asks_is_told_that_all_is_allowed(broker, version):
     """Kafka without an authorizer allows all too (KIP-430). Since v11 Metadata has none for the cluster (KIP-700)."""
-    asked = {"topics": [{"name": "flights"}]}
-    answer = broker.connect().ask(METADATA, version, asked)
+    fields = {"topics": [{"name": "flights"}]}
+    answer = broker.connect().ask(METADATA, version, fields)
     assert answer.cluster_authorized_operations == answer.topics[0].topic_authorized_operations == -(2**31)
     for_cluster, for_topics = "include_cluster_authorized_operations", "include_topic_authorized_operations"
-    answer = broker.connect().ask(METADATA, version, asked | {for_cluster: True, for_topics: True})
+    answer = broker.connect().ask(METADATA, version, fields | {for_cluster: True, for_topics: True})
     assert answer.cluster_authorized_operations == 8096 and answer.topics[0].topic_authorized_operations == 3576
 
 
 @pytest.mark.parametrize("version", [11, 13])
 def test_newer_versions_tell_of_topics_only(broker, version):
-    asked = {"topics": [{"name": "flights"}], "include_topic_authorized_operations": True}
-    assert broker.connect().ask(METADATA, version, asked).topics[0].topic_authorized_operations == 3576
+    fields = {"topics": [{"name": "flights"}], "include_topic_authorized_operations": True}
+    assert broker.connect().ask(METADATA, version, fields).topics[0].topic_authorized_operations == 3576
 
 
 def advertise(broker):
@@ -115,7 +115,7 @@ def test_nodes_have_the_address_that_is_advertised_for_the_listener_that_was_ask
 
     def nodes(listener):
         answer = broker.connect(listener=listener).ask(METADATA, version, {"topics": []})
-        return [(each.node_id, each.host, each.port) for each in answer.brokers]
+        return [(node.node_id, node.host, node.port) for node in answer.brokers]
 
     assert nodes("INSIDE") == [(1, "broker.inside", 9094)]
     assert nodes("PLAINTEXT") == [(1, "localhost", 9092)]
@@ -123,9 +123,9 @@ def test_nodes_have_the_address_that_is_advertised_for_the_listener_that_was_ask
 
 def test_a_groups_coordinator_has_the_address_of_the_listener_too(broker):
     advertise(broker)
-    asked = {"key_type": 0, "coordinator_keys": ["a"]}
-    (found,) = broker.connect(listener="INSIDE").ask(FIND_COORDINATOR, 4, asked).coordinators
-    assert (found.host, found.port) == ("broker.inside", 9094)
+    fields = {"key_type": 0, "coordinator_keys": ["a"]}
+    (coordinator,) = broker.connect(listener="INSIDE").ask(FIND_COORDINATOR, 4, fields).coordinators
+    assert (coordinator.host, coordinator.port) == ("broker.inside", 9094)
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
@@ -140,7 +140,7 @@ def test_of_many_topics_that_are_made_by_asking_some_are_made_each_time():
     client = broker.connect()
     fields = {"topics": [{"name": f"t{n}"} for n in range(2 * MADE_MAX + 1)], "allow_auto_topic_creation": True}
     for made in (MADE_MAX, 2 * MADE_MAX, 2 * MADE_MAX + 1):
-        codes = [each.error_code for each in client.ask(METADATA, 9, fields).topics]
+        codes = [topic.error_code for topic in client.ask(METADATA, 9, fields).topics]
         assert codes == [0] * made + [ErrorCode.LEADER_NOT_AVAILABLE] * (len(codes) - made)
 
 
@@ -149,19 +149,19 @@ def test_of_many_topics_that_are_made_by_asking_some_are_made_each_time():
 
 def nodes(broker, version):
     """Return, for each partition of flights: (error, leader, epoch, replicas, replicas in sync, offline replicas)."""
-    asked = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}
-    (topic,) = broker.connect().ask(METADATA, version, asked).topics
+    fields = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}
+    (topic,) = broker.connect().ask(METADATA, version, fields).topics
     assert topic.error_code == 0
     return [
         (
-            each.error_code,
-            each.leader_id,
-            getattr(each, "leader_epoch", 0) if version >= 7 else 0,
-            each.replica_nodes,
-            each.isr_nodes,
-            each.offline_replicas if version >= 5 else (),
+            partition.error_code,
+            partition.leader_id,
+            getattr(partition, "leader_epoch", 0) if version >= 7 else 0,
+            partition.replica_nodes,
+            partition.isr_nodes,
+            partition.offline_replicas if version >= 5 else (),
         )
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
 
 
@@ -180,4 +180,5 @@ def test_a_partition_that_could_not_be_opened_at_the_start_has_no_leader_either(
     broker.connect().produce("flights", b"a", partition=1)
     broker.services.logs.close()
     del broker.storage.files[f"flights-1/{0:020}.log"]
-    assert [each[:2] for each in nodes(broker.restarted(), 12)] == [(0, 1), (ErrorCode.LEADER_NOT_AVAILABLE, -1)]
+    states = [partition[:2] for partition in nodes(broker.restarted(), 12)]
+    assert states == [(0, 1), (ErrorCode.LEADER_NOT_AVAILABLE, -1)]

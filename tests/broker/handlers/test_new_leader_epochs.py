@@ -51,16 +51,16 @@ def current_epochs(broker):
     client = broker.connect()
     (topic,) = client.ask(METADATA, 12, {"topics": [{"name": "flights"}]}).topics
     (described,) = client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "flights"}]}).topics
-    asked = [{"partition_index": 0, "timestamp": LATEST, "current_leader_epoch": -1}]
-    fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "flights", "partitions": asked}]}
+    requested = [{"partition_index": 0, "timestamp": LATEST, "current_leader_epoch": -1}]
+    fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "flights", "partitions": requested}]}
     (listed,) = client.ask(LIST_OFFSETS, 7, fields).topics
-    found = topic.partitions[0], described.partitions[0], listed.partitions[0]
-    return [each.leader_epoch for each in found]
+    partitions = topic.partitions[0], described.partitions[0], listed.partitions[0]
+    return [partition.leader_epoch for partition in partitions]
 
 
 def epoch_end(broker, epoch):
-    asked = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}
-    fields = {"replica_id": -1, "topics": [{"topic": "flights", "partitions": [asked]}]}
+    partition = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}
+    fields = {"replica_id": -1, "topics": [{"topic": "flights", "partitions": [partition]}]}
     answer = broker.connect().ask(OFFSET_FOR_LEADER_EPOCH, 4, fields).topics[0].partitions[0]
     assert answer.error_code == 0
     return answer.leader_epoch, answer.end_offset
@@ -68,8 +68,8 @@ def epoch_end(broker, epoch):
 
 def fetch_of(broker, offset, current_epoch=-1, last_epoch=-1):
     wanted = [fetch.FetchPartition("flights", 0, offset, 1 << 20, current_epoch, last_epoch)]
-    (found,) = broker.connect().ask(FETCH, 12, fetch.FetchRequest(0, 1, 1 << 20, wanted)).partitions
-    return found
+    (partition,) = broker.connect().ask(FETCH, 12, fetch.FetchRequest(0, 1, 1 << 20, wanted)).partitions
+    return partition
 
 
 def epochs_of_batches(broker):

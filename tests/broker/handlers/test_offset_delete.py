@@ -34,8 +34,8 @@ def delete(client, *partitions, group="g"):
 
 def test_an_offset_is_gone_also_after_a_restart_and_others_stay(broker, client):
     assert delete(client, ("flights", 0), ("flights", 1)) == [0, 0], "there was none of partition 1, which is fine"
-    for each in (client, broker.restarted().connect()):
-        assert (committed(each), committed(each, topic="trains")) == (-1, 5)
+    for reader in (client, broker.restarted().connect()):
+        assert (committed(reader), committed(reader, topic="trains")) == (-1, 5)
 
 
 def test_a_partition_that_does_not_exist_is_unknown(client):
@@ -93,8 +93,8 @@ def test_on_a_full_disk_offsets_stay_and_can_be_taken_away_later(broker, client)
     assert (committed(client), committed(client, topic="trains")) == (5, 5)
     broker.storage.free_bytes = None
     assert delete(client, ("flights", 0)) == [0]
-    for each in (client, broker.restarted().connect()):
-        assert (committed(each), committed(each, topic="trains")) == (-1, 5)
+    for reader in (client, broker.restarted().connect()):
+        assert (committed(reader), committed(reader, topic="trains")) == (-1, 5)
 
 
 def test_on_a_full_disk_a_group_stays_and_can_be_deleted_later(broker, client):
@@ -103,9 +103,9 @@ def test_on_a_full_disk_a_group_stays_and_can_be_deleted_later(broker, client):
     assert (committed(client), len(broker.services.coordinators.groups)) == (5, 1)
     broker.storage.free_bytes = None
     assert delete_group(client) == 0
-    for each in (client, broker.restarted().connect()):
-        assert committed(each) == committed(each, topic="trains") == -1
-        assert delete_group(each) == ErrorCode.GROUP_ID_NOT_FOUND
+    for reader in (client, broker.restarted().connect()):
+        assert committed(reader) == committed(reader, topic="trains") == -1
+        assert delete_group(reader) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("deletes", [delete_group, lambda client: delete(client, ("flights", 0))])
@@ -116,5 +116,5 @@ def test_what_is_committed_in_a_transaction_and_deleted_before_its_end_does_not_
     producer.commit_offset("g", "flights", 9)
     assert deletes(client) in (0, [0])
     assert producer.end(True) == 0
-    for each in (client, broker.restarted().connect()):
-        assert committed(each) == -1
+    for reader in (client, broker.restarted().connect()):
+        assert committed(reader) == -1

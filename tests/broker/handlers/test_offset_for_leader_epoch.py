@@ -25,8 +25,8 @@ def client():
 
 def ask(client, version, epoch, topic="flights", partition=0, current=-1):
     """Ask where an epoch ends; return (error, epoch, end offset)."""
-    asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
-    fields = {"replica_id": -1, "topics": [{"topic": topic, "partitions": [asked]}]}
+    partition_fields = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
+    fields = {"replica_id": -1, "topics": [{"topic": topic, "partitions": [partition_fields]}]}
     answer = client.ask(OFFSET_FOR_LEADER_EPOCH, version, fields).topics[0].partitions[0]
     return answer.error_code, answer.leader_epoch, answer.end_offset
 

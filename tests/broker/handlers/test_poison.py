@@ -116,10 +116,10 @@ def test_linked_lz4_blocks_are_refused_since_java_does_not_read_them(client):
 
 def test_a_second_lz4_frame_is_refused_since_java_does_not_read_it(client):
     """Java's reader ends after the first frame, and finds the records cut off."""
-    one, two = (build_batch(read_header(batch_of(b"x")), data, Codec.LZ4)[0][HEADER_BYTES:] for data in (
+    first, second = (build_batch(read_header(batch_of(b"x")), data, Codec.LZ4)[0][HEADER_BYTES:] for data in (
         records(*[100] * 20)[:1_000], records(*[100] * 20)[1_000:],
     ))  # fmt: skip
-    code, message = refusal(client, with_packed(one + two, 20, Codec.LZ4))
+    code, message = refusal(client, with_packed(first + second, 20, Codec.LZ4))
     assert code == ErrorCode.INVALID_RECORD and "their one frame ends at byte" in message
 
 

@@ -44,8 +44,8 @@ class Producer:
 
     def send(self, topic, batch, partition=0, acks=1):
         """Send one batch and return its result."""
-        known = self.broker.services.metadata.topic(topic)
-        name = known.id if known is not None and self.version >= HIGHEST else topic
+        topic_metadata = self.broker.services.metadata.topic(topic)
+        name = topic_metadata.id if topic_metadata is not None and self.version >= HIGHEST else topic
         request = produce_request(name, partition=partition, batch=batch, acks=acks)
         return self.client.ask(PRODUCE, self.version, request)[0]
 
@@ -168,8 +168,8 @@ def test_a_message_without_a_key_for_a_compacted_topic(broker, version):
     records = [BatchRecord(0, 0, b"k", b"a"), BatchRecord(1, 0, None, b"b"), BatchRecord(2, 0, b"k", b"c")]
     batch = encode_batch(records, base_timestamp_ms=WALL_MS)
     result = Producer(broker, version).refused(ErrorCode.INVALID_RECORD, "flights", batch)
-    said = "Compacted topic cannot accept message without key in topic partition flights-0"
-    assert list(result.record_errors) == ([(1, said)] if version >= 8 else [])
+    reason = "Compacted topic cannot accept message without key in topic partition flights-0"
+    assert list(result.record_errors) == ([(1, reason)] if version >= 8 else [])
     assert end_of(broker, "flights") == 0
 
 
@@ -253,7 +253,7 @@ def test_a_batch_of_a_transaction_without_a_transactional_id(broker, version):
         Producer(broker, version).refused(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "flights", bytearray(sent)
         )
-        parts = [(name, n, memoryview(each)) for n, each in enumerate([batch_of(b"b"), sent])]
+        parts = [(name, n, memoryview(batch)) for n, batch in enumerate([batch_of(b"b"), sent])]
         results = broker.connect().ask(PRODUCE, version, ProduceRequest(None, 1, 1000, parts, False))
         assert [result.error_code for result in results] == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
     client = broker.connect()
@@ -353,10 +353,10 @@ def test_offsets_are_found_by_log_append_time(broker):
         broker.at(broker.now_ms + 100)
 
     def offset_of(timestamp):
-        asked = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1}
-        request = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "flights", "partitions": [asked]}]}
-        found = client.ask(LIST_OFFSETS, 7, request).topics[0].partitions[0]
-        return found.offset, found.timestamp
+        partition = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1}
+        request = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "flights", "partitions": [partition]}]}
+        result = client.ask(LIST_OFFSETS, 7, request).topics[0].partitions[0]
+        return result.offset, result.timestamp
 
     assert offset_of(times[1]) == offset_of(times[0] + 1) == (2, times[1])
     assert offset_of(-3)[0] == 4, "the largest timestamp is that of the last batch"

@@ -298,8 +298,8 @@ def test_one_request_for_several_partitions_waits_for_all_of_them(broker):
 
 
 def latest(client, isolation=0):
-    asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
-    topics = [{"name": "flights", "partitions": [asked]}]
+    partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+    topics = [{"name": "flights", "partitions": [partition]}]
     answer = client.ask(LIST_OFFSETS, 5, {"replica_id": -1, "isolation_level": isolation, "topics": topics})
     return answer.topics[0].partitions[0].offset
 
@@ -362,8 +362,8 @@ def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
     altered = plan_alteration(broker.services, [(broker.services.metadata.topic("flights"), DURABLE)])
     broker.services.file_executor.run_now(altered, broker.now)
     client.produce("flights", b"b")
-    found = EngineBroker(broker.storage.power_cut(lambda n: 0), broker.now_ms + 10_000)
-    assert found.connect().fetch("flights") == [b"a", b"b"]
+    restarted = EngineBroker(broker.storage.power_cut(lambda n: 0), broker.now_ms + 10_000)
+    assert restarted.connect().fetch("flights") == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -18,16 +18,16 @@ def broker():
 
 def test_a_fault_in_a_write_closes_those_it_was_for_and_no_others(broker):
     broker.create("trains")
-    one, two, other = broker.connect(), broker.connect(), broker.connect()
+    first, second, other = broker.connect(), broker.connect(), broker.connect()
     broker.storage.faults[active(broker, "flights")] = RuntimeError("on purpose")
     with broker.turn():
-        for client in (one, two):
+        for client in (first, second):
             client.send(*producing(b"lost"))
         other.send(PRODUCE, 9, produce_request("trains", b"kept"))
-    assert (one.closed, two.closed, other.closed) == (FAULT, FAULT, None)
+    assert (first.closed, second.closed, other.closed) == (FAULT, FAULT, None)
     assert offsets_of(other) == [0]
-    (told,) = broker.reported
-    assert "RuntimeError: on purpose" in told and one.conn.peer in told and two.conn.peer in told
+    (report,) = broker.reported
+    assert "RuntimeError: on purpose" in report and first.conn.peer in report and second.conn.peer in report
     broker.storage.faults.clear()
     assert broker.connect().produce("flights", b"after").base_offset == 0
     assert broker.restarted(clean=False).connect().fetch("flights") == [b"after"]

@@ -51,7 +51,7 @@ def test_sequences_go_on_from_0_after_the_largest_also_within_a_write(broker, se
     client.ask(*producing(batch=of_producer(b"first", sequence)))
     before = broker.storage.writes_of(broker, "flights")
     following = [(sequence + 1 + n) % 2**31 for n in range(4)]
-    client.send_together(*[producing(batch=of_producer(b"x", each)) for each in following])
+    client.send_together(*[producing(batch=of_producer(b"x", next_sequence)) for next_sequence in following])
     assert offsets_of(client) == [1, 2, 3, 4]
     assert broker.storage.writes_of(broker, "flights") == before + 1
 
@@ -95,9 +95,9 @@ def test_each_gets_the_ids_of_its_own_records_in_a_write_of_many(broker):
     with broker.turn():
         for number, client in enumerate(clients, 1):
             client.send(*producing(*[b"x"] * number, wants_ids=True))
-    found = [client.replies()[0][1][0] for client in clients]
+    results = [client.replies()[0][1][0] for client in clients]
     log = broker.services.log_of("flights", 0)
-    for number, result in enumerate(found, 1):
+    for number, result in enumerate(results, 1):
         ids = log_reader.ids_of(log, result.base_offset, result.base_offset + number)
         assert flattened(result.runs) == flattened(ids)
 
@@ -174,8 +174,8 @@ def test_a_segment_that_is_full_in_the_middle_of_a_turn_is_followed_by_the_next(
     log = broker.services.log_of("flights", 0)
     assert len(log.segments.all) > 3 and all(segment.size <= 1024 for segment in log.segments.all)
     again = broker.restarted(clean=False).connect()
-    found = [value for offset in range(9, 18) for value in again.fetch("flights", offset)[:1]]
-    assert found == values
+    fetched = [value for offset in range(9, 18) for value in again.fetch("flights", offset)[:1]]
+    assert fetched == values
 
 
 def test_a_disk_that_becomes_full_in_a_turn_refuses_all_of_it_and_loses_nothing(broker):
@@ -217,12 +217,12 @@ def test_a_request_without_acks_that_fails_closes_its_connection_after_the_answe
 
 
 def test_nothing_is_executed_for_a_connection_that_closes_before_its_turn(broker):
-    gone, stays = broker.connect(), broker.connect()
+    leaves, stays = broker.connect(), broker.connect()
     with broker.turn():
-        gone.send_together(producing(b"a"), producing(b"b"))
+        leaves.send_together(producing(b"a"), producing(b"b"))
         stays.send(*producing(b"c"))
-        broker.engine.closed(gone.conn)
-    assert offsets_of(stays) == [0] and gone.answered() == []
+        broker.engine.closed(leaves.conn)
+    assert offsets_of(stays) == [0] and leaves.answered() == []
     assert stays.fetch("flights") == [b"c"]
 
 

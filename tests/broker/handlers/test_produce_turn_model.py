@@ -58,9 +58,9 @@ def in_one_turn(broker, clients, plan):
 def one_by_one(broker, clients, plan):
     """Send the requests in the order of a turn: in each round the Produce of every connection, then other requests."""
     for number in range(max(map(len, plan))):
-        left = [(client, kinds[number]) for client, kinds in zip(clients, plan, strict=True) if number < len(kinds)]
-        requests = [(client, request_of(kind)) for client, kind in left]
-        for client, request in sorted(requests, key=lambda each: each[1][0] != PRODUCE):
+        pending = [(client, kinds[number]) for client, kinds in zip(clients, plan, strict=True) if number < len(kinds)]
+        requests = [(client, request_of(kind)) for client, kind in pending]
+        for client, request in sorted(requests, key=lambda pair: pair[1][0] != PRODUCE):
             if client.closed is None:
                 client.send(*request)
 
@@ -73,7 +73,7 @@ def outcome(send, plan):
     send(broker, clients, plan)
     logs = [broker.services.log_of("flights", number) for number in range(2)]
     ids = [flattened(log_reader.ids_of(log, 0, log.log_end_offset)) for log in logs]
-    assert all(each == sorted(each) for each in ids)
+    assert all(partition_ids == sorted(partition_ids) for partition_ids in ids)
     assert len({*ids[0], *ids[1]}) == sum(log.log_end_offset for log in logs), "an id for each record"
     answers = [[(sent, comparable(answer)) for sent, answer in client.replies()] for client in clients]
     reader = broker.connect()

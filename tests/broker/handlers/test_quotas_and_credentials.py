@@ -43,19 +43,19 @@ def entry(entity, **quotas):
 
 def alter(client, *entries, version=1, validate_only=False):
     answer = client.ask(ALTER_QUOTAS, version, {"entries": entries, "validate_only": validate_only})
-    return [each.error_code for each in answer.entries]
+    return [result.error_code for result in answer.entries]
 
 
 def described(client, *components, strict=False, version=1):
     """Return the quotas that a filter finds as {entity: quotas}, or the error code if the filter is refused."""
-    asked = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in components]
-    answer = client.ask(DESCRIBE_QUOTAS, version, {"components": asked, "strict": strict})
+    filter_components = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in components]
+    answer = client.ask(DESCRIBE_QUOTAS, version, {"components": filter_components, "strict": strict})
     if answer.error_code:
         assert answer.entries is None and answer.error_message
         return answer.error_code
     return {
-        tuple((part.entity_type, part.entity_name) for part in each.entity): {v.key: v.value for v in each.values}
-        for each in answer.entries
+        tuple((part.entity_type, part.entity_name) for part in row.entity): {v.key: v.value for v in row.values}
+        for row in answer.entries
     }
 
 
@@ -76,8 +76,8 @@ ANN, BOTH, ALL = (("user", "ann"),), (("client-id", "app"), ("user", "ann")), ((
 @pytest.mark.parametrize("version", [0, 1])
 def test_quotas_are_kept_over_a_restart_and_shown(broker, client, version):
     assert alter(client, entry(ANN, producer_byte_rate=1024.0, request_percentage=12.5), version=version) == [0]
-    for each in (client, broker.restarted(clean=False).connect()):
-        assert described(each, version=version) == {ANN: {"producer_byte_rate": 1024.0, "request_percentage": 12.5}}
+    for reader in (client, broker.restarted(clean=False).connect()):
+        assert described(reader, version=version) == {ANN: {"producer_byte_rate": 1024.0, "request_percentage": 12.5}}
     assert alter(client, entry(ANN, producer_byte_rate=None, request_percentage=None), version=version) == [0]
     assert described(client) == {}
 
@@ -117,7 +117,7 @@ def test_a_filter_that_can_find_nothing_is_refused(client, components, code):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "quota",
     [
         entry([], producer_byte_rate=1.0),
         entry([("team", "a")], producer_byte_rate=1.0),
@@ -132,9 +132,9 @@ def test_a_filter_that_can_find_nothing_is_refused(client, components, code):
         entry(ANN) | {"ops": [{"key": "request_percentage", "value": 1.0, "remove": False}] * 2},
     ],
 )
-def test_a_quota_that_cannot_be_is_refused_and_its_neighbour_kept(client, asked):
+def test_a_quota_that_cannot_be_is_refused_and_its_neighbour_kept(client, quota):
     other = entry([("user", "bob")], consumer_byte_rate=1.0)
-    assert alter(client, asked, other) == [ErrorCode.INVALID_REQUEST, 0]
+    assert alter(client, quota, other) == [ErrorCode.INVALID_REQUEST, 0]
     assert described(client) == {(("user", "bob"),): {"consumer_byte_rate": 1.0}}
 
 
@@ -169,14 +169,14 @@ def upsert(user, mechanism=SHA_256, iterations=4_096, salted=b"salted"):
 def scram(client, upsertions=(), deletions=()):
     removed = [{"name": user, "mechanism": mechanism} for user, mechanism in deletions]
     answer = client.ask(ALTER_SCRAM, 0, {"deletions": removed, "upsertions": upsertions})
-    return {each.user: each.error_code for each in answer.results}
+    return {result.user: result.error_code for result in answer.results}
 
 
 def credentials(client, *users):
-    asked = [{"name": user} for user in users] if users else None
+    user_names = [{"name": user} for user in users] if users else None
     return {
-        each.user: each.error_code or [(info.mechanism, info.iterations) for info in each.credential_infos]
-        for each in client.ask(DESCRIBE_SCRAM, 0, {"users": asked}).results
+        result.user: result.error_code or [(info.mechanism, info.iterations) for info in result.credential_infos]
+        for result in client.ask(DESCRIBE_SCRAM, 0, {"users": user_names}).results
     }
 
 
@@ -186,16 +186,16 @@ def test_credentials_are_kept_over_a_restart_as_a_server_needs_them(broker, clie
     assert scram(client, [upsert("ann", SHA_512)]) == {"ann": 0}
     again = broker.restarted(clean=False)
     assert credentials(again.connect()) == {"ann": [(1, 4_096), (2, 4_096)], "bob": [(2, 8_192)]}
-    kept = again.services.metadata.credentials["ann", SHA_256]
+    credential = again.services.metadata.credentials["ann", SHA_256]
     client_key = hmac.digest(b"salted", b"Client Key", "sha256")
-    assert (kept.salt, kept.stored_key) == (b"salt", hashlib.sha256(client_key).digest())
-    assert kept.server_key == hmac.digest(b"salted", b"Server Key", "sha256")
+    assert (credential.salt, credential.stored_key) == (b"salt", hashlib.sha256(client_key).digest())
+    assert credential.server_key == hmac.digest(b"salted", b"Server Key", "sha256")
     assert scram(client, deletions=[("ann", SHA_512), ("bob", SHA_512)]) == {"ann": 0, "bob": 0}
     assert credentials(client) == {"ann": [(1, 4_096)]}
 
 
 @pytest.mark.parametrize(
-    "asked, code",
+    "upsertion, code",
     [
         (upsert(""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsert("ann", iterations=4_095), ErrorCode.UNACCEPTABLE_CREDENTIAL),
@@ -203,8 +203,8 @@ def test_credentials_are_kept_over_a_restart_as_a_server_needs_them(broker, clie
         (upsert("ann", mechanism=3), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_a_credential_that_cannot_be_is_refused_and_its_neighbour_kept(client, asked, code):
-    assert scram(client, [asked, upsert("bob")]) == {asked["name"]: code, "bob": 0}
+def test_a_credential_that_cannot_be_is_refused_and_its_neighbour_kept(client, upsertion, code):
+    assert scram(client, [upsertion, upsert("bob")]) == {upsertion["name"]: code, "bob": 0}
     assert credentials(client) == {"bob": [(1, 4_096)]}
 
 
@@ -220,8 +220,8 @@ def test_a_user_without_credentials_is_not_found(client):
 
 
 def test_past_the_limit_no_credential_is_taken(client):
-    found = scram(client, [upsert(f"u{n}") for n in range(4)])
-    assert found == {"u0": 0, "u1": 0, "u2": 0, "u3": ErrorCode.POLICY_VIOLATION}
+    codes = scram(client, [upsert(f"u{n}") for n in range(4)])
+    assert codes == {"u0": 0, "u1": 0, "u2": 0, "u3": ErrorCode.POLICY_VIOLATION}
     assert scram(client, [upsert("u0", iterations=5_000)]) == {"u0": 0}
 
 

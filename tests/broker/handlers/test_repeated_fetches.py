@@ -92,7 +92,7 @@ def test_what_is_out_of_range_is_told(broker):
     client = broker.connect()
     client.fetch("flights")
     answer = client.ask(FETCH, 12, fetch_request("flights", 99))
-    assert [each.error_code for each in answer.partitions] == [ErrorCode.OFFSET_OUT_OF_RANGE]
+    assert [partition.error_code for partition in answer.partitions] == [ErrorCode.OFFSET_OUT_OF_RANGE]
     assert client.fetch("flights", 1) == [b"b", b"c"]
 
 
@@ -108,7 +108,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_noticed(broker, version):
     if version == 12:
         assert values_of(answer) == [b"new"]
     else:
-        assert [each.error_code for each in answer.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID]
+        assert [partition.error_code for partition in answer.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
 def test_a_partition_that_went_offline_is_a_storage_error(broker):
@@ -116,7 +116,7 @@ def test_a_partition_that_went_offline_is_a_storage_error(broker):
     client.fetch("flights")
     broker.services.log_of("flights", 0).offline = "its disk is gone"
     answer = client.ask(FETCH, 12, fetch_request("flights"))
-    assert [each.error_code for each in answer.partitions] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert [partition.error_code for partition in answer.partitions] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 def test_a_leader_epoch_that_is_over_is_told(broker):
@@ -225,6 +225,6 @@ def test_a_session_of_more_partitions_is_answered_as_a_whole(broker):
     client.ask(FETCH, 17, request._replace(partitions=request.partitions + trains))
     broker.connect().produce("trains", b"t")
     answer = client.ask(FETCH, 17, going_on(broker, id, 3, 2))
-    assert sorted(each.topic.int for each in answer.partitions) == sorted(
+    assert sorted(partition.topic.int for partition in answer.partitions) == sorted(
         broker.services.metadata.topic(name).id.int for name in ("flights", "trains")
     )

@@ -25,17 +25,17 @@ def broker():
 
 
 def fields_of(timestamp, topic="flights", partition=0, isolation_level=0, **more):
-    asked = {"partition_index": partition, "timestamp": timestamp} | more
-    topics = [{"name": topic, "partitions": [asked]}]
+    partition_fields = {"partition_index": partition, "timestamp": timestamp} | more
+    topics = [{"name": topic, "partitions": [partition_fields]}]
     return {"replica_id": -1, "isolation_level": isolation_level, "topics": topics, "timeout": 30_000}
 
 
 def ask(client, timestamp, topic="flights", version=7, **more):
     """Send ListOffsets for one partition; return (error, offset, timestamp, leader epoch)."""
     answer = client.ask(LIST_OFFSETS, version, fields_of(timestamp, topic, **more))
-    ((each,),) = (found.partitions for found in answer.topics)
+    ((result,),) = (topic_answer.partitions for topic_answer in answer.topics)
     assert answer.topics[0].name == topic
-    return each.error_code, each.offset, getattr(each, "timestamp", None), each.leader_epoch
+    return result.error_code, result.offset, getattr(result, "timestamp", None), result.leader_epoch
 
 
 def answered(client, frame):
@@ -47,12 +47,12 @@ def answered(client, frame):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("place", [LATEST, EARLIEST, WALL_MS, WALL_MS + 1, MAX_TIMESTAMP])
-def test_a_repeated_request_has_the_answer_of_the_first(broker, version, place):
+@pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, WALL_MS, WALL_MS + 1, MAX_TIMESTAMP])
+def test_a_repeated_request_has_the_answer_of_the_first(broker, version, timestamp):
     """The first is decoded and its answer encoded in full; the others may have a template
     (broker.wire.list_offsets_template)."""
     client = broker.connect()
-    _, frame = client.frame(LIST_OFFSETS, version, fields_of(place))
+    _, frame = client.frame(LIST_OFFSETS, version, fields_of(timestamp))
     first = answered(client, frame)
     assert first != b"" and [answered(client, frame) for _ in range(2)] == [first] * 2
 
@@ -62,14 +62,14 @@ def test_it_sees_what_has_come_and_what_has_gone_since(broker):
     assert ask(client, LATEST)[1] == 2
     broker.connect().produce("flights", b"c")
     broker.services.log_of("flights", 0).advance_start(1)
-    assert [ask(client, place)[1] for place in (LATEST, EARLIEST, LATEST)] == [3, 1, 3]
+    assert [ask(client, timestamp)[1] for timestamp in (LATEST, EARLIEST, LATEST)] == [3, 1, 3]
 
 
 def test_what_stands_between_does_not_end_it(broker):
     client = broker.connect()
     ask(client, LATEST)
     assert client.fetch("flights") == [b"a", b"b"]
-    assert [ask(client, place)[1] for place in (LATEST, EARLIEST)] == [2, 0]
+    assert [ask(client, timestamp)[1] for timestamp in (LATEST, EARLIEST)] == [2, 0]
 
 
 def test_another_question_is_not_mistaken_for_it(broker):
@@ -78,7 +78,7 @@ def test_another_question_is_not_mistaken_for_it(broker):
     ask(client, LATEST)
     others = [{"topic": "flightz"}, {"topic": "flightz", "partition": 1}, {"version": 6}, {"isolation_level": 1}]
     for _ in range(2):
-        assert [ask(client, LATEST, **each)[1] for each in others] == [0, 0, 2, 2]
+        assert [ask(client, LATEST, **question)[1] for question in others] == [0, 0, 2, 2]
 
 
 def test_a_topic_that_was_deleted_or_made_anew_is_noticed(broker):
@@ -103,7 +103,7 @@ def test_a_leader_epoch_that_is_over_is_told(broker):
     assert ask(client, LATEST, current_leader_epoch=0) == (0, 2, -1, 0)
     broker.services.log_of("flights", 0).start_leader_epoch(1)
     assert ask(client, LATEST, current_leader_epoch=0)[0] == ErrorCode.FENCED_LEADER_EPOCH
-    assert [ask(client, place)[3] for place in (LATEST, EARLIEST, LATEST)] == [1, 0, 1]
+    assert [ask(client, timestamp)[3] for timestamp in (LATEST, EARLIEST, LATEST)] == [1, 0, 1]
 
 
 def test_a_request_by_ids_is_not_taken_for_one_by_times(broker):

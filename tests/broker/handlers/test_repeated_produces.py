@@ -209,11 +209,11 @@ def test_every_cut_of_a_repeated_frame_is_refused_like_the_first_one(broker, ver
     client.produce("flights", b"one", version=version)
     _, whole = client.frame(PRODUCE, version, produce_request("flights", b"two"))
     for end in range(len(whole) - 1, 8, -1):
-        each = broker.connect()
-        each.produce("flights", b"x", version=version)
+        sender = broker.connect()
+        sender.produce("flights", b"x", version=version)
         before = broker.services.logs.get("flights", 0).log_end_offset
         cut = whole[4:end]
-        each.feed(len(cut).to_bytes(4, "big") + cut)
+        sender.feed(len(cut).to_bytes(4, "big") + cut)
         assert broker.services.logs.get("flights", 0).log_end_offset == before
 
 
@@ -246,7 +246,7 @@ def test_the_answer_for_several_partitions_is_that_of_a_request_without_a_templa
     by_template = short.ask(PRODUCE, version, request_to("several", 0, 1, 4))
     decoded = long.ask(PRODUCE, version, request_to("several", 0, 1, 4))
     assert [result.base_offset for result in by_template] == [1, 1, 0]
-    assert [each._replace(base_offset=each.base_offset + 1) for each in by_template] == decoded
+    assert [result._replace(base_offset=result.base_offset + 1) for result in by_template] == decoded
     assert [len(long.fetch("several", partition=partition)) for partition in range(5)] == [3, 3, 0, 1, 2]
 
 

@@ -60,8 +60,8 @@ def test_followers_may_ask_for_the_end_before_that(leader, client):
 
 def test_the_latest_epoch_ends_at_the_end_of_the_log(leader, client):
     """A follower that was truncated to the high watermark would lose records that others in sync have (KIP-101)."""
-    asked = {"partition": 0, "current_leader_epoch": 0, "leader_epoch": 0}
-    fields = {"replica_id": 2, "topics": [{"topic": "flights", "partitions": [asked]}]}
+    partition = {"partition": 0, "current_leader_epoch": 0, "leader_epoch": 0}
+    fields = {"replica_id": 2, "topics": [{"topic": "flights", "partitions": [partition]}]}
     answer = leader.broker.connect(listener=BETWEEN).ask(OFFSET_FOR_LEADER_EPOCH, 4, fields)
     assert answer.topics[0].partitions[0].end_offset == 2
 
@@ -70,8 +70,8 @@ def test_the_latest_epoch_ends_at_the_end_of_the_log(leader, client):
 
 
 def delete(client, offset, timeout_ms=1_000):
-    places = [{"partition_index": 0, "offset": offset}]
-    request = {"topics": [{"name": "flights", "partitions": places}], "timeout": timeout_ms}
+    partitions = [{"partition_index": 0, "offset": offset}]
+    request = {"topics": [{"name": "flights", "partitions": partitions}], "timeout": timeout_ms}
     client.send(DELETE_RECORDS, 2, request)
 
 

@@ -66,8 +66,8 @@ def codes(response):
 
 def metadata(client, *topics, create=False):
     names = [{"name": name} for name in topics] if topics else None
-    asked = {"topics": names, "allow_auto_topic_creation": create, "include_topic_authorized_operations": True}
-    return {topic.name: topic for topic in client.ask(METADATA, 12, asked).topics}
+    fields = {"topics": names, "allow_auto_topic_creation": create, "include_topic_authorized_operations": True}
+    return {topic.name: topic for topic in client.ask(METADATA, 12, fields).topics}
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -85,8 +85,8 @@ def test_topics_that_a_client_may_not_see_are_left_out_or_refused_by_name(broker
 
 def test_a_topic_that_a_client_names_by_its_id_keeps_its_name(broker, ada, root):
     topic_id = metadata(root)["payments"].topic_id
-    asked = {"topics": [{"name": None, "topic_id": topic_id}], "allow_auto_topic_creation": False}
-    (topic,) = ada.ask(METADATA, 12, asked).topics
+    fields = {"topics": [{"name": None, "topic_id": topic_id}], "allow_auto_topic_creation": False}
+    (topic,) = ada.ask(METADATA, 12, fields).topics
     assert (topic.error_code, topic.name, topic.topic_id) == (TOPIC_FAILED, None, topic_id)
 
 
@@ -101,9 +101,9 @@ def test_asking_for_a_topic_makes_it_for_who_may_create_it_only(broker, ada):
 
 def test_describe_topic_partitions_leaves_out_and_refuses_in_the_same_way(broker, ada):
     grant(broker, "describe topic orders")
-    asked = {"topics": [], "response_partition_limit": 100, "cursor": None}
-    assert [topic.name for topic in ada.ask(DESCRIBE_TOPIC_PARTITIONS, 0, asked).topics] == ["orders"]
-    named = asked | {"topics": [{"name": "orders"}, {"name": "payments"}]}
+    fields = {"topics": [], "response_partition_limit": 100, "cursor": None}
+    assert [topic.name for topic in ada.ask(DESCRIBE_TOPIC_PARTITIONS, 0, fields).topics] == ["orders"]
+    named = fields | {"topics": [{"name": "orders"}, {"name": "payments"}]}
     answer = ada.ask(DESCRIBE_TOPIC_PARTITIONS, 0, named).topics
     assert [(topic.name, topic.error_code) for topic in answer] == [("orders", 0), ("payments", TOPIC_FAILED)]
 
@@ -112,27 +112,27 @@ def test_groups_that_a_client_may_not_see_are_left_out_or_refused(broker, ada, r
     for group in ("readers", "writers"):
         root.ask(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]})
         broker.at(broker.now_ms + 1_000)
-        asked = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+        fields = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
         partition = {
             "partition_index": 0, "committed_offset": 0, "committed_leader_epoch": -1, "committed_metadata": "",
         }  # fmt: skip
-        root.ask(OFFSET_COMMIT, 8, asked | {"topics": [{"name": "orders", "partitions": [partition]}]})
+        root.ask(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "orders", "partitions": [partition]}]})
     grant(broker, "describe group readers")
     listed = {"states_filter": [], "types_filter": []}
     assert [group.group_id for group in ada.ask(LIST_GROUPS, 5, listed).groups] == ["readers"]
     grant(broker, "describe cluster")
     assert len(ada.ask(LIST_GROUPS, 5, listed).groups) == 2
-    asked = {"groups": ["readers"], "include_authorized_operations": True}
-    assert ada.ask(DESCRIBE_GROUPS, 5, asked).groups[0].error_code == GROUP_FAILED
+    fields = {"groups": ["readers"], "include_authorized_operations": True}
+    assert ada.ask(DESCRIBE_GROUPS, 5, fields).groups[0].error_code == GROUP_FAILED
     grant(broker, "read group readers")
-    assert ada.ask(DESCRIBE_GROUPS, 5, asked).groups[0].authorized_operations == 1 << 3 | 1 << 8
+    assert ada.ask(DESCRIBE_GROUPS, 5, fields).groups[0].authorized_operations == 1 << 3 | 1 << 8
 
 
 def test_operations_on_the_cluster_are_told_to_who_may_describe_it(broker, ada):
-    asked = {"include_cluster_authorized_operations": True, "endpoint_type": 1}
-    assert ada.ask(DESCRIBE_CLUSTER, 1, asked).cluster_authorized_operations == 0
+    fields = {"include_cluster_authorized_operations": True, "endpoint_type": 1}
+    assert ada.ask(DESCRIBE_CLUSTER, 1, fields).cluster_authorized_operations == 0
     grant(broker, "describe cluster", "alter cluster")
-    assert ada.ask(DESCRIBE_CLUSTER, 1, asked).cluster_authorized_operations == 1 << 7 | 1 << 8
+    assert ada.ask(DESCRIBE_CLUSTER, 1, fields).cluster_authorized_operations == 1 << 7 | 1 << 8
 
 
 # --- topics that are made and deleted --------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ def test_a_client_that_deletes_by_id_sees_the_name_if_it_may_describe_the_topic(
     topic_id = metadata(root)["orders"].topic_id
 
     def deleted():
-        asked = {"topics": [{"name": None, "topic_id": topic_id}], "timeout": 5_000}
-        (answer,) = ada.ask(DELETE_TOPICS, 6, asked).responses
+        fields = {"topics": [{"name": None, "topic_id": topic_id}], "timeout": 5_000}
+        (answer,) = ada.ask(DELETE_TOPICS, 6, fields).responses
         return answer.error_code, answer.name
 
     assert deleted() == (TOPIC_FAILED, None)
@@ -192,15 +192,15 @@ def test_a_request_that_a_template_recognises_is_checked_each_time(broker, ada):
 
 
 def test_a_producer_without_a_transactional_id_needs_a_right_to_some_topic(broker, ada):
-    asked = {
+    fields = {
         "transactional_id": None, "transaction_timeout": 1_000, "producer_id": -1, "producer_epoch": -1,
     }  # fmt: skip
-    assert ada.ask(INIT_PRODUCER_ID, 4, asked).error_code == CLUSTER_FAILED
+    assert ada.ask(INIT_PRODUCER_ID, 4, fields).error_code == CLUSTER_FAILED
     grant(broker, "write topic anything...")
-    assert ada.ask(INIT_PRODUCER_ID, 4, asked).error_code == ErrorCode.NONE
+    assert ada.ask(INIT_PRODUCER_ID, 4, fields).error_code == ErrorCode.NONE
     grant(broker, "idempotent_write cluster")
-    assert ada.ask(INIT_PRODUCER_ID, 4, asked).error_code == ErrorCode.NONE
-    transactional = asked | {"transactional_id": "t"}
+    assert ada.ask(INIT_PRODUCER_ID, 4, fields).error_code == ErrorCode.NONE
+    transactional = fields | {"transactional_id": "t"}
     assert ada.ask(INIT_PRODUCER_ID, 4, transactional).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
@@ -263,15 +263,15 @@ def test_a_member_that_waits_for_others_is_judged_again_before_it_joins(broker):
     first, second = client_of(broker, "ada"), client_of(broker, "ada")
     first.ask(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["readers"]})
     broker.at(broker.now_ms + 1_000)
-    asked = {
+    fields = {
         "group_id": "readers", "session_timeout": 10_000, "rebalance_timeout": 10_000, "member_id": "",
         "group_instance_id": None, "protocol_type": "consumer", "reason": None,
         "protocols": [{"name": "range", "metadata": b""}],
     }  # fmt: skip
-    first.send(JOIN_GROUP, 3, asked)
+    first.send(JOIN_GROUP, 3, fields)
     broker.at(broker.now_ms + 1_000)
     assert [answer.error_code for _, answer in first.replies()] == [ErrorCode.NONE]
-    second.send(JOIN_GROUP, 3, asked)  # it waits until the first one joins again
+    second.send(JOIN_GROUP, 3, fields)  # it waits until the first one joins again
     assert not second.answered()
     grant(broker)
     broker.at(broker.now_ms + 20_000)

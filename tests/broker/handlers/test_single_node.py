@@ -69,8 +69,8 @@ def test_the_one_node_is_not_unregistered_by_a_client(broker, client):
 
 
 def log_dirs(client, topics=None, version=5):
-    asked = None if topics is None else [{"topic": name, "partitions": ids} for name, ids in topics.items()]
-    (directory,) = client.ask(DESCRIBE_LOG_DIRS, version, {"topics": asked}).results
+    request_topics = None if topics is None else [{"topic": name, "partitions": ids} for name, ids in topics.items()]
+    (directory,) = client.ask(DESCRIBE_LOG_DIRS, version, {"topics": request_topics}).results
     sizes = {topic.name: {p.partition_index: p.partition_size for p in topic.partitions} for topic in directory.topics}
     return directory, sizes
 
@@ -101,9 +101,9 @@ def test_a_directory_that_cannot_be_looked_at_says_so(broker, client, monkeypatc
 
 def test_a_log_can_be_moved_to_where_it_is(client):
     def moved(path, *partitions):
-        asked = {"path": path, "topics": [{"name": "flights", "partitions": partitions}]}
-        answer = client.ask(ALTER_REPLICA_LOG_DIRS, 2, {"dirs": [asked]})
-        return [(each.partition_index, each.error_code) for each in answer.results[0].partitions]
+        directory = {"path": path, "topics": [{"name": "flights", "partitions": partitions}]}
+        answer = client.ask(ALTER_REPLICA_LOG_DIRS, 2, {"dirs": [directory]})
+        return [(partition.partition_index, partition.error_code) for partition in answer.results[0].partitions]
 
     assert moved("/memory", 0, 1) == [(0, 0), (1, 0)]
     assert moved("/elsewhere", 0) == [(0, ErrorCode.LOG_DIR_NOT_FOUND)]
@@ -115,9 +115,9 @@ def test_a_log_can_be_moved_to_where_it_is(client):
 @pytest.mark.parametrize("version, kind", [(0, None), (1, 0), (2, 0), (2, 1)])
 def test_no_leader_needs_to_be_elected(client, version, kind):
     election = {} if kind is None else {"election_type": kind}
-    asked = [{"topic": "flights", "partitions": [0, 9]}, {"topic": "nowhere", "partitions": [0]}]
-    answer = client.ask(ELECT_LEADERS, version, {"topic_partitions": asked} | election)
-    results = [(each.topic, part) for each in answer.replica_election_results for part in each.partition_result]
+    topic_partitions = [{"topic": "flights", "partitions": [0, 9]}, {"topic": "nowhere", "partitions": [0]}]
+    answer = client.ask(ELECT_LEADERS, version, {"topic_partitions": topic_partitions} | election)
+    results = [(result.topic, part) for result in answer.replica_election_results for part in result.partition_result]
     assert [(topic, part.partition_id, part.error_code) for topic, part in results] == [
         ("flights", 0, ErrorCode.ELECTION_NOT_NEEDED),
         ("flights", 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -132,16 +132,16 @@ def test_a_partition_that_is_offline_has_nobody_to_elect(broker, client, version
     broker.services.log_of("flights", 1).offline = "its disk is gone"
     election = {} if kind is None else {"election_type": kind}
 
-    def elected(asked):
-        answer = client.ask(ELECT_LEADERS, version, {"topic_partitions": asked} | election)
+    def elected(topic_partitions):
+        answer = client.ask(ELECT_LEADERS, version, {"topic_partitions": topic_partitions} | election)
         return [
-            (each.topic, part.partition_id, part.error_code)
-            for each in answer.replica_election_results
-            for part in each.partition_result
+            (result.topic, part.partition_id, part.error_code)
+            for result in answer.replica_election_results
+            for part in result.partition_result
         ]
 
-    asked = [{"topic": "flights", "partitions": [0, 1]}]
-    assert elected(asked) == [("flights", 0, ErrorCode.ELECTION_NOT_NEEDED), ("flights", 1, nobody)]
+    topic_partitions = [{"topic": "flights", "partitions": [0, 1]}]
+    assert elected(topic_partitions) == [("flights", 0, ErrorCode.ELECTION_NOT_NEEDED), ("flights", 1, nobody)]
     assert elected(None) == [("flights", 1, nobody)]
 
 
@@ -164,8 +164,8 @@ def test_an_unknown_kind_of_election_is_refused(client):
     ],
 )
 def test_a_partition_can_be_on_the_one_node_only(client, version, topic, partition, replicas, code):
-    asked = {"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}
-    answer = client.ask(ALTER_REASSIGNMENTS, version, {"topics": [asked]})
+    reassignment = {"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}
+    answer = client.ask(ALTER_REASSIGNMENTS, version, {"topics": [reassignment]})
     (result,) = answer.responses[0].partitions
     assert (answer.error_code, answer.responses[0].name, result.error_code) == (0, topic, code)
 
@@ -180,8 +180,8 @@ def test_the_quorum_is_one_node_that_counts_what_it_commits(broker, client):
     """DescribeQuorum is from KIP-595 and KIP-836."""
 
     def committed(broker):
-        asked = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
-        (partition,) = broker.connect().ask(DESCRIBE_QUORUM, 2, asked).topics[0].partitions
+        fields = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
+        (partition,) = broker.connect().ask(DESCRIBE_QUORUM, 2, fields).topics[0].partitions
         (voter,) = partition.current_voters
         assert voter.log_end_offset == partition.high_watermark
         return partition.high_watermark
@@ -209,10 +209,10 @@ def test_without_access_rules_security_is_disabled(client, version):
     }
     assert client.ask(DESCRIBE_ACLS, version, any_rule).error_code == disabled
     deleted = client.ask(DELETE_ACLS, version, {"filters": [any_rule] * 2}).filter_results
-    assert [each.error_code for each in deleted] == [disabled] * 2
+    assert [result.error_code for result in deleted] == [disabled] * 2
     rule = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*"}
     created = client.ask(CREATE_ACLS, version, {"creations": [rule | {"operation": 3, "permission_type": 3}]}).results
-    assert [each.error_code for each in created] == [disabled]
+    assert [result.error_code for result in created] == [disabled]
 
 
 # --- features ----------------------------------------------------------------------------------------------------
@@ -222,8 +222,9 @@ def test_without_access_rules_security_is_disabled(client, version):
 def test_features_are_told_but_none_that_changes_what_producers_do(client, version):
     """With a transaction.version of 2 Java's producer would use Produce and EndTxn as in KIP-890."""
     answer = client.ask(API_VERSIONS, version, {"client_software_name": "t", "client_software_version": "1"})
-    assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [("metadata.version", 25)]
-    assert [(each.name, each.min_version) for each in answer.supported_features] == [("metadata.version", 7)]
+    levels = [(feature.name, feature.max_version_level) for feature in answer.finalized_features]
+    assert levels == [("metadata.version", 25)]
+    assert [(feature.name, feature.min_version) for feature in answer.supported_features] == [("metadata.version", 7)]
     assert answer.finalized_features_epoch == 0
 
 
@@ -242,7 +243,7 @@ def test_features_stay_what_they_are(client, version, feature, level, code):
     answer = client.ask(UPDATE_FEATURES, version, fields)
     assert answer.error_code == code and bool(answer.error_message) == bool(code)
     if version < 2 and not code:
-        assert [(each.feature, each.error_code) for each in answer.results] == [(feature, 0)]
+        assert [(result.feature, result.error_code) for result in answer.results] == [(feature, 0)]
 
 
 # --- resources that have settings --------------------------------------------------------------------------------
@@ -250,7 +251,7 @@ def test_features_stay_what_they_are(client, version, feature, level, code):
 
 def resources(client, *kinds, version=1):
     answer = client.ask(LIST_CONFIG_RESOURCES, version, {"resource_types": kinds} if version else {})
-    return answer.error_code, [(each.resource_type, each.resource_name) for each in answer.config_resources]
+    return answer.error_code, [(resource.resource_type, resource.resource_name) for resource in answer.config_resources]
 
 
 def test_resources_with_settings_are_listed_by_type(client):

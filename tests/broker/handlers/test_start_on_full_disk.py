@@ -72,15 +72,15 @@ def test_messages_that_only_the_journal_has_come_when_there_is_space():
     log.truncate(len(log.data) // 2)  # as a power cut leaves it
     broker = started_full(before)
     client = broker.connect()
-    asked = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}
-    answer = client.ask(METADATA, 9, asked)
+    fields = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}
+    answer = client.ask(METADATA, 9, fields)
     assert answer.topics[0].name == "flights" and answer.topics[0].partitions[0].leader_id == -1
     refused = client.produce("flights", b"x")
     assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert "opened when the disk has space" in broker.services.logs.offline["flights-0"]
     free(broker)
     assert broker.services.logs.offline == {}
-    assert client.ask(METADATA, 9, asked).topics[0].partitions[0].leader_id == 1
+    assert client.ask(METADATA, 9, fields).topics[0].partitions[0].leader_id == 1
     assert broker.connect().fetch("flights") == VALUES
     assert client.produce("flights", b"x").base_offset == len(VALUES)
     assert broker.restarted().connect().fetch("flights") == [*VALUES, b"x"]

@@ -59,8 +59,8 @@ def test_when_its_epochs_are_used_up_a_transactional_id_gets_another_producer_id
     producer = TransactionalProducer(broker)
     producer.init()
     core = coordinator_of(broker).core
-    known = core.get("payments")
-    core.apply(replace(known, producer_epoch=2**15 - 3))
+    transaction = core.get("payments")
+    core.apply(replace(transaction, producer_epoch=2**15 - 3))
     assert producer.init() == 0 and producer.epoch == 2**15 - 2
     had = producer.id, producer.epoch
     producer.write("flights", b"a")

@@ -155,12 +155,12 @@ def test_stranded_transactions_are_ended_some_at_a_time_and_nobody_begins_before
     again = broker.restarted(clean=False)
     again.storage.free_bytes = None
     producer = TransactionalProducer(again)
-    known = next(iter(again.services.logs.get("wide", 0).producers.open_transactions()))
+    open_producer_id = next(iter(again.services.logs.get("wide", 0).producers.open_transactions()))
     while not ended_in(again):
         step(again)
     assert ended_in(again) == MARKERS_AT_ONCE // 2, "each may be another's, and be alone"
     assert producer.init() == 0
-    producer.id = known
+    producer.id = open_producer_id
     assert producer.add(("wide", MANY - 1)) == ErrorCode.CONCURRENT_TRANSACTIONS
     again.at(again.now_ms + 1_000)
     assert ended_in(again) == MANY

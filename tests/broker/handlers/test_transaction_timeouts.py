@@ -34,26 +34,26 @@ def test_a_transaction_that_is_on_for_too_long_is_aborted_and_its_producer_fence
 def test_many_transactions_that_time_out_together_are_aborted_some_at_a_time(broker):
     """A single abort delays no other client, but all of them together would."""
     producers = [TransactionalProducer(broker, f"payments-{n}", timeout_ms=1_000) for n in range(100)]
-    for each in producers:
-        each.init()
-        each.write("flights", b"a")
+    for producer in producers:
+        producer.init()
+        producer.write("flights", b"a")
     transactions = broker.services.coordinators.transactions
     steps, before = [], 100
     while before:
         broker.at(broker.engine.next_deadline(broker.now))
-        left = sum(each.state.title == "Ongoing" for each in transactions)
-        steps.append(before - left)
-        before = left
+        ongoing = sum(transaction.state.title == "Ongoing" for transaction in transactions)
+        steps.append(before - ongoing)
+        before = ongoing
     assert max(steps) == MARKERS_AT_ONCE // 2, "each has a marker and a record"
-    assert {each.state.title for each in transactions} == {"CompleteAbort"}
+    assert {transaction.state.title for transaction in transactions} == {"CompleteAbort"}
     assert broker.now_ms < 20_000
 
 
 def test_one_that_is_ended_before_its_turn_is_not_aborted(broker):
     producers = [TransactionalProducer(broker, f"payments-{n}", timeout_ms=1_000) for n in range(50)]
-    for each in producers:
-        each.init()
-        each.write("flights", b"a")
+    for producer in producers:
+        producer.init()
+        producer.write("flights", b"a")
     last = producers[-1]
     while state_of(broker, "payments-0") == "Ongoing":
         broker.at(broker.engine.next_deadline(broker.now))
@@ -87,8 +87,8 @@ def test_where_no_epoch_is_left_a_producer_that_took_too_long_gets_none(broker):
     producer = TransactionalProducer(broker, timeout_ms=1_000)
     producer.init()
     core = coordinator_of(broker).core
-    known = core.get("payments")
-    core.apply(replace(known, producer_epoch=2**15 - 3))
+    transaction = core.get("payments")
+    core.apply(replace(transaction, producer_epoch=2**15 - 3))
     producer.init()
     producer.write("flights", b"late")
     broker.at(broker.now_ms + 11_000)

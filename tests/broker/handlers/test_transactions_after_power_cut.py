@@ -22,7 +22,7 @@ def broker():
 
 def sync(broker, *topics):
     """Sync the logs of these topics, and let the checkpoint name them."""
-    broker.services.logs.syncs.start_round([broker.services.logs.get(each, 0) for each in topics])
+    broker.services.logs.syncs.start_round([broker.services.logs.get(topic, 0) for topic in topics])
     broker.pump()
 
 
@@ -65,8 +65,8 @@ def test_a_new_producer_id_is_given_once_for_each_unclean_start(broker):
     TransactionalProducer(broker).init()
     again = broker.restarted(clean=False)
     producers = [TransactionalProducer(again) for _ in range(3)]
-    assert [each.init() for each in producers] == [0, 0, 0]
-    assert len({each.id for each in producers}) == 1 and [each.epoch for each in producers] == [0, 1, 2]
+    assert [producer.init() for producer in producers] == [0, 0, 0]
+    assert len({producer.id for producer in producers}) == 1 and [producer.epoch for producer in producers] == [0, 1, 2]
 
 
 def test_a_producer_goes_on_over_a_crash_with_its_id_and_its_epoch(broker):
@@ -223,7 +223,7 @@ def test_producer_ids_are_never_given_twice(broker):
     given = []
     for _ in range(3):
         producers = [TransactionalProducer(broker, f"t{len(given) + n}") for n in range(3)]
-        assert [each.init() for each in producers] == [0, 0, 0]
-        given += [each.id for each in producers]
+        assert [producer.init() for producer in producers] == [0, 0, 0]
+        given += [producer.id for producer in producers]
         broker = after_power_cut(broker)
     assert len(set(given)) == len(given)

@@ -39,8 +39,8 @@ def fetched(broker, group_id="g", partition=0, stable=False, version=7):
         fields = {"groups": [{"group_id": group_id, "topics": topics}], "require_stable": stable}
     answer = broker.connect().ask(OFFSET_FETCH, version, fields)
     answer = answer.groups[0] if version >= 8 else answer
-    found = answer.topics[0].partitions[0]
-    return found.committed_offset, found.error_code
+    result = answer.topics[0].partitions[0]
+    return result.committed_offset, result.error_code
 
 
 def plain_commit(broker, offset, group_id="g"):
@@ -159,9 +159,9 @@ def test_a_plain_commit_written_later_stays(broker):
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_restart_finds_open_and_ended_transactions_of_offsets_again(broker, clean, commit):
     producer, other = producing(broker), producing(broker, "other")
-    for each, group_id in ((producer, "g"), (other, "h")):
-        each.add_offsets(group_id)
-        each.commit_offset(group_id, "flights", 10)
+    for sender, group_id in ((producer, "g"), (other, "h")):
+        sender.add_offsets(group_id)
+        sender.commit_offset(group_id, "flights", 10)
     other.end(commit)
     again = broker.restarted(clean=clean)
     assert fetched(again, "h", stable=True) == (10 if commit else -1, 0)

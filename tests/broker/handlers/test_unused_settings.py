@@ -30,7 +30,7 @@ def client(broker):
 
 
 @pytest.mark.parametrize(
-    "who, name, value, default",
+    "broker_name, name, value, default",
     [
         ("", "leader.replication.throttled.rate", "1000", None),
         ("1", "follower.replication.throttled.rate", "1000", None),
@@ -40,21 +40,21 @@ def client(broker):
         ("1", "listener.name.plaintext.ssl.provider", "SunJSSE", None),
     ],
 )
-def test_what_is_dynamic_in_kafka_and_unused_here_is_kept_and_told(broker, client, who, name, value, default):
+def test_what_is_dynamic_in_kafka_and_unused_here_is_kept_and_told(broker, client, broker_name, name, value, default):
     """Scripts and `kafka-reassign-partitions --throttle` alter such settings, and Kafka accepts it."""
     before = entry(client, BROKER, "1", name) if default is not None else None
     assert before is None or (before.read_only, before.value) == (False, default)
-    assert alter(client, BROKER, who, (SET, name, value)) == (0, None)
-    source = DYNAMIC if who else DYNAMIC_DEFAULT
+    assert alter(client, BROKER, broker_name, (SET, name, value)) == (0, None)
+    source = DYNAMIC if broker_name else DYNAMIC_DEFAULT
     for node in (broker, broker.restarted()):
-        told = entry(node.connect(), BROKER, "1", name)
-        assert (told.value, told.config_source, told.read_only) == (value, source, False)
-        assert told.documentation.startswith("Not used here: ")
+        config = entry(node.connect(), BROKER, "1", name)
+        assert (config.value, config.config_source, config.read_only) == (value, source, False)
+        assert config.documentation.startswith("Not used here: ")
         sources = [(name, value, source)] + ([(name, default, DEFAULT)] if default is not None else [])
         assert values(node.connect(), BROKER, "1", name) == (value, sources)
-    if not who:
+    if not broker_name:
         assert values(client, BROKER, "", name) == (value, [(name, value, source)])
-    assert alter(client, BROKER, who, (DELETE, name, None)) == (0, None)
+    assert alter(client, BROKER, broker_name, (DELETE, name, None)) == (0, None)
     assert entry(client, BROKER, "1", name).value == default if default is not None else True
 
 
@@ -76,9 +76,9 @@ def test_a_client_reads_no_file_or_variable_of_the_broker_by_a_setting(broker, c
 def test_a_secret_of_a_listener_is_kept_and_not_told(broker, client):
     name = "listener.name.plaintext.ssl.key.password"
     assert alter(client, BROKER, "1", (SET, name, "secret")) == (0, None)
-    told = entry(client, BROKER, "1", name)
-    assert (told.value, told.is_sensitive) == (None, True)
-    assert all(each.value is None for each in told.synonyms)
+    config = entry(client, BROKER, "1", name)
+    assert (config.value, config.is_sensitive) == (None, True)
+    assert all(synonym.value is None for synonym in config.synonyms)
 
 
 def test_suites_are_appended_to_those_of_tls_and_unknown_ones_refused(client):
