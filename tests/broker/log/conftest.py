@@ -42,7 +42,8 @@ def validated(log, *batches):
 
 def append_batches(log, *batches, worker, now=NOW):
     """Append batches of the given values with one write; return their first and last offsets."""
-    offsets, _ = log_appender.append_batches(log, validated(log, *(batch_of(*each) for each in batches)), worker, now)
+    validated_batches = validated(log, *(batch_of(*values) for values in batches))
+    offsets, _ = log_appender.append_batches(log, validated_batches, worker, now)
     return offsets
 
 
@@ -58,8 +59,8 @@ def mend(log):
     log.durability.mending = False
 
 
-def reopen(storage, known=None, config=TopicConfig(), **more):
-    return open_log(storage, "flights", 0, config, BROKER, known, **more)
+def reopen(storage, checkpointed=None, config=TopicConfig(), **more):
+    return open_log(storage, "flights", 0, config, BROKER, checkpointed, **more)
 
 
 def in_epochs(*epochs):

@@ -51,12 +51,12 @@ def filled(storage, **broker):
 
 
 def offsets_of(log):
-    found, offset = [], log.log_start_offset
+    offsets, offset = [], log.log_start_offset
     while offset < log.high_watermark:
         region = log_reader.read(log, offset, 1 << 20, True, with_ids=True).records
-        found += [header.base_offset for _, header in walk(region.file.read(region.position, region.length))]
-        offset = found[-1] + 1
-    return found
+        offsets += [header.base_offset for _, header in walk(region.file.read(region.position, region.length))]
+        offset = offsets[-1] + 1
+    return offsets
 
 
 def bytes_read(storage, paths):
@@ -189,14 +189,14 @@ def test_a_writer_that_rolls_faster_than_a_thread_syncs_waits_for_the_disk():
 
 
 def test_a_sync_that_the_writer_waits_for_and_that_fails_takes_the_log_offline():
-    storage, said = MemoryStorage(), []
-    log, worker = opened(storage, max_open_segments=1, report=said.append).get("flights", 0), new_worker()
+    storage, lines = MemoryStorage(), []
+    log, worker = opened(storage, max_open_segments=1, report=lines.append).get("flights", 0), new_worker()
     storage.failing_syncs.add(CLOSED[0] + ".log")
     with pytest.raises(ApiError, match=CLOSED[0]):
         for _ in range(2 * SEGMENTS):
             append(log, b"x" * 400, worker=worker)
     assert log.offline is not None and "a sync failed" in log.offline
-    assert said == [f"partition flights-0 is offline: {log.offline}"]
+    assert lines == [f"partition flights-0 is offline: {log.offline}"]
 
 
 def test_a_rolled_segment_is_synced_soon_so_that_it_can_be_closed():

@@ -64,10 +64,10 @@ def everything(log):
     return segments, ends, bytes_of(log), ids_of(log), producers_of(log), aborted_of(log)
 
 
-def entries(base_offset, *found):
+def entries(base_offset, *id_runs):
     """Return the ids of an answer: entries (offset, number of offsets, first id)."""
     seed = seed_of(base_offset)
-    packed = b"".join(pack_entry(seed, offset - base_offset, count, id) for offset, count, id in found)
+    packed = b"".join(pack_entry(seed, offset - base_offset, count, id) for offset, count, id in id_runs)
     return IdRegion(base_offset, packed)
 
 
@@ -326,7 +326,7 @@ def test_an_older_epoch_than_the_newest_begun_is_refused(leader, follower):
 
 
 @pytest.mark.parametrize(
-    "found, why",
+    "id_runs, why",
     [
         ([], "there is no id for offset 0"),
         ([(1, 7, 101)], "there is no id for offset 0"),
@@ -337,9 +337,9 @@ def test_an_older_epoch_than_the_newest_begun_is_refused(leader, follower):
         ([(0, 8, 20)], "the id of offset 0 is 20, and 50 was given before"),
     ],
 )
-def test_ids_must_be_exactly_those_of_the_batches_and_rise(leader, follower, found, why):
+def test_ids_must_be_exactly_those_of_the_batches_and_rise(leader, follower, id_runs, why):
     follower.know_last_id(50)
-    assert why in refusal(follower, answer_of(leader, 0)[0], entries(0, *found))
+    assert why in refusal(follower, answer_of(leader, 0)[0], entries(0, *id_runs))
 
 
 def test_an_offset_with_an_id_has_a_batch(leader, follower):

@@ -154,11 +154,11 @@ def check_producers(copied, leader):
 
 def check_last_sequences(copied, leader):
     """Check that each producer whose last batch is in the log can go on there with its next sequence."""
-    known = producers_of(copied)
+    copied_producers = producers_of(copied)
     for producer_id, (epoch, batches, _, first_offset) in producers_of(leader).items():
         if batches and batches[-1][2] >= leader.log_start_offset:
-            assert known[producer_id][0] == epoch and known[producer_id][1][-1] == batches[-1]
-            assert known[producer_id][3] == first_offset or first_offset < leader.log_start_offset
+            assert copied_producers[producer_id][0] == epoch and copied_producers[producer_id][1][-1] == batches[-1]
+            assert copied_producers[producer_id][3] == first_offset or first_offset < leader.log_start_offset
 
 
 @pytest.mark.parametrize("seed", range(40))

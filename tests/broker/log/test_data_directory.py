@@ -38,8 +38,8 @@ def on_disk(tmp_path):
     log = broker.open()
 
     def spare():
-        there = os.stat(tmp_path / LOG)
-        return there.st_blocks * 512 - there.st_size
+        stat = os.stat(tmp_path / LOG)
+        return stat.st_blocks * 512 - stat.st_size
 
     for _ in range(5):
         broker.append(log, bytes(range(256)) * 2048)
@@ -62,8 +62,8 @@ def test_who_rolls_too_fast_for_the_syncs_gives_room_back_itself(tmp_path):
     log = broker.open()
     for _ in range(12):
         broker.append(log, bytes(range(256)) * 1024)
-    spare = [there.st_blocks * 512 - there.st_size for there in map(os.stat, (tmp_path / "flights-0").glob("*.log"))]
-    assert len(spare) == 4 and sum(each > 8192 for each in spare) <= 2
+    spare = [stat.st_blocks * 512 - stat.st_size for stat in map(os.stat, (tmp_path / "flights-0").glob("*.log"))]
+    assert len(spare) == 4 and sum(spare_bytes > 8192 for spare_bytes in spare) <= 2
 
 
 def test_after_a_clean_stop_no_room_is_set_aside(on_disk):
@@ -99,5 +99,5 @@ def test_a_write_that_fails_as_nobody_expected_leaves_no_ids_that_the_next_batch
     broker.append(log, b"a")
     broker.append(log, b"b")
     broker.run()
-    found = Broker(OsStorage(str(tmp_path))).open()  # after kill -9
-    assert found.log_end_offset == 2 and log_reader.ids_of(found, 0, 2) == log_reader.ids_of(log, 0, 2)
+    restarted = Broker(OsStorage(str(tmp_path))).open()  # after kill -9
+    assert restarted.log_end_offset == 2 and log_reader.ids_of(restarted, 0, 2) == log_reader.ids_of(log, 0, 2)

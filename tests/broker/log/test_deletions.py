@@ -46,13 +46,13 @@ def tick(broker, now):
 
 
 def values(log):
-    found, offset = [], log.log_start_offset
+    numbers, offset = [], log.log_start_offset
     while offset < log.log_end_offset:
         region = log_reader.read(log, offset, 1 << 20, True).records
         for record in decode_records(region.file.read(region.position, region.length)):
-            found += [int(record.value[:1])] if record.offset >= offset else []
+            numbers += [int(record.value[:1])] if record.offset >= offset else []
         offset = record.offset + 1
-    return found
+    return numbers
 
 
 def test_readers_find_the_later_beginning_of_the_log_immediately():

@@ -134,11 +134,11 @@ def test_of_batches_that_were_written_together_those_that_a_log_lacks_are_restor
     path, log = f"flights-0/{0:020d}{suffix}", f"flights-0/{0:020d}.log"
     whole = bytes(broker.storage.files[path].data)
     for size in range(len(whole) + 1):
-        each = copy_of(broker.storage)
-        put(each, path, whole[:size])
-        again = Broker(each)
+        shortened = copy_of(broker.storage)
+        put(shortened, path, whole[:size])
+        again = Broker(shortened)
         assert (again.manager.offline, every_id(again)) == ({}, every_id(broker)), f"cut at byte {size}"
-        assert each.files[log].data == broker.storage.files[log].data
+        assert shortened.files[log].data == broker.storage.files[log].data
     assert [len(entry.runs) for entry in entries(broker.storage)] == [1, 2, 1]
 
 
@@ -149,9 +149,9 @@ def test_a_segment_cut_at_any_byte_is_made_whole_with_the_same_ids(crashed, suff
     path = f"flights-0/{0:020d}{suffix}"
     whole = bytes(storage.files[path].data)
     for size in range(len(whole)):
-        each = copy_of(storage)
-        put(each, path, whole[:size])
-        again = Broker(each)
+        shortened = copy_of(storage)
+        put(shortened, path, whole[:size])
+        again = Broker(shortened)
         assert again.manager.offline == {}
         assert (again.log().log_end_offset, again.ids()) == (4, ids), f"cut at byte {size}"
 
@@ -173,9 +173,9 @@ def test_what_found_no_room_between_two_writes_of_a_round_is_not_counted_with_th
     broker = Broker(journal_max_bytes=1 << 16)
     for size in (10, 70_000, 10):
         append(broker.log(), bytes(size), worker=broker.worker)
-    asked = broker.manager.take_syncs()
-    assert sorted(type(sync).__name__ for sync in asked) == ["SyncJournal", "SyncLog"]
-    for sync in sorted(asked, key=lambda sync: isinstance(sync, SyncLog)):
+    syncs = broker.manager.take_syncs()
+    assert sorted(type(sync).__name__ for sync in syncs) == ["SyncJournal", "SyncLog"]
+    for sync in sorted(syncs, key=lambda sync: isinstance(sync, SyncLog)):
         sync.run()
         broker.manager.synced(sync)
         assert broker.log().durability.end_offset == (3 if isinstance(sync, SyncLog) else 0)
@@ -189,23 +189,23 @@ def test_a_journal_cut_at_any_byte_gives_the_records_before_it():
         ends.append(journal_end(broker.storage))
     whole = bytes(broker.storage.files[JOURNAL].data)
     for size in (0, *range(JOURNAL_HEADER_BYTES, ends[-1] + 2)):
-        each = copy_of(broker.storage)
-        put(each, JOURNAL, whole[:size])
+        shortened = copy_of(broker.storage)
+        put(shortened, JOURNAL, whole[:size])
         for path in (f"flights-0/{0:020d}.log", f"flights-0/{0:020d}.idindex"):
-            put(each, path, b"")
+            put(shortened, path, b"")
         records = sum(size >= end for end in ends[1:])
-        assert Broker(each).log().log_end_offset == (0, 1, 3, 4)[records]
+        assert Broker(shortened).log().log_end_offset == (0, 1, 3, 4)[records]
 
 
 def test_a_flipped_bit_ends_the_journal_there(crashed):
     storage, _ = crashed
     whole = storage.files[JOURNAL].data
     for position in range(JOURNAL_HEADER_BYTES, journal_end(storage)):
-        each = copy_of(storage)
-        put(each, JOURNAL, whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
+        flipped = copy_of(storage)
+        put(flipped, JOURNAL, whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
         for path in (f"flights-0/{0:020d}.log", f"flights-0/{0:020d}.idindex"):
-            put(each, path, b"")
-        again = Broker(each)
+            put(flipped, path, b"")
+        again = Broker(flipped)
         assert again.manager.offline == {} and again.log().log_end_offset in (0, 1, 3)
 
 
@@ -247,10 +247,10 @@ def test_a_journal_without_a_header_is_read_as_version_0(crashed, zeros):
     assert (again.log().log_end_offset, again.ids(), again.manager.offline) == (4, ids, {})
 
 
-@pytest.mark.parametrize("left", [b"", bytes(100), b"\x9a" * 100])
-def test_a_journal_of_version_0_of_whose_first_round_a_crash_left_a_part_has_no_records(crashed, left):
+@pytest.mark.parametrize("remnant", [b"", bytes(100), b"\x9a" * 100])
+def test_a_journal_of_version_0_of_whose_first_round_a_crash_left_a_part_has_no_records(crashed, remnant):
     storage, _ = crashed
-    put(storage, JOURNAL, left)
+    put(storage, JOURNAL, remnant)
     assert entries(storage) == ()
 
 
@@ -277,8 +277,8 @@ def test_the_journal_is_gone_once_its_records_are_in_the_segments(crashed):
         "partition flights-0 recovered: ends at offset 4, 0 batches past the checkpoint, 3 from the journal"
     ]
     assert not storage.exists(JOURNAL)
-    found = storage.power_cut(lambda n: 0)
-    assert Broker(found).ids() == ids, "they were synced before it went"
+    cut_storage = storage.power_cut(lambda n: 0)
+    assert Broker(cut_storage).ids() == ids, "they were synced before it went"
 
 
 def test_a_batch_other_than_the_journal_says_is_damage_by_name(crashed):
@@ -344,13 +344,13 @@ def test_a_round_that_follows_one_that_was_not_written_does_not_count_before_the
     broker.storage.free_bytes = None
     broker.manager.sync_failed(sync, caught.value)
     append(broker.log(), b"b", worker=broker.worker)
-    asked = broker.manager.take_syncs()
-    for sync in asked:
+    syncs = broker.manager.take_syncs()
+    for sync in syncs:
         if isinstance(sync, SyncJournal):
             sync.run()
             broker.manager.synced(sync)
     assert broker.log().durability.end_offset == 0
-    for sync in (*asked, *broker.manager.take_syncs()):
+    for sync in (*syncs, *broker.manager.take_syncs()):
         if isinstance(sync, SyncLog):
             sync.run()
             broker.manager.synced(sync)
@@ -386,8 +386,8 @@ def test_the_journal_is_bounded_and_of_use_again_when_segments_are_synced():
         broker.manager.synced(sync)
     broker.all_done()
     assert broker.log().durability.end_offset == 20
-    left = journal_bytes(broker)
-    assert left < 1 << 15, "what is in the file that is written to"
+    remaining_bytes = journal_bytes(broker)
+    assert remaining_bytes < 1 << 15, "what is in the file that is written to"
     broker.append(b"again")
     assert entries(broker.storage)[-1].header.base_offset == 20
 

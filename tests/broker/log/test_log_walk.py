@@ -24,12 +24,12 @@ def test_a_walk_takes_some_logs_each_time_and_all_in_the_end(broker):
     walk, logs = LogWalk(), broker.manager.all()
     walk.begin(logs, 100)
     walk.begin(logs, 100)
-    found, now_ms = [], 100
+    slices, now_ms = [], 100
     while walk.is_on:
         assert walk.next_deadline_ms() == now_ms and walk.due(now_ms - 1) == []
-        found.append(walk.due(now_ms))
+        slices.append(walk.due(now_ms))
         now_ms += SLICE_EVERY_MS
-    assert [len(each) for each in found] == [SLICE, SLICE, 1] and sum(found, []) == logs
+    assert [len(slice_logs) for slice_logs in slices] == [SLICE, SLICE, 1] and sum(slices, []) == logs
     assert walk.next_deadline_ms() is None and walk.due(now_ms) == []
 
 
@@ -42,11 +42,11 @@ def test_a_log_that_went_offline_meanwhile_is_left_out(broker):
 
 def test_old_records_of_many_logs_go_a_few_logs_at_a_time(broker):
     at = Now(NOW.ms + 2 * HOUR_MS, START_MS + 2 * HOUR_MS)
-    gone = []
-    while len(gone) < LOGS:
+    shortened = []
+    while len(shortened) < LOGS:
         shorter = broker.manager.tick(at)
         assert 0 < len(shorter) <= SLICE
-        gone += shorter
+        shortened += shorter
         at = at._replace(ms=at.ms + SLICE_EVERY_MS)
-        assert len(gone) == LOGS or broker.manager.next_deadline_ms(at.ms) <= at.ms
-    assert [log.log_start_offset for log in gone] == [1] * LOGS
+        assert len(shortened) == LOGS or broker.manager.next_deadline_ms(at.ms) <= at.ms
+    assert [log.log_start_offset for log in shortened] == [1] * LOGS

@@ -53,9 +53,9 @@ def test_a_log_that_was_never_synced_never_begins_in_the_middle():
         for _ in range(4):
             append(log, b"x" * 900, worker=worker)
         assert len(log.segments.all) == 4
-        found, _ = reopen(storage.power_cut(Random(seed).randrange), config=SMALL)
-        assert (found.log_start_offset, found.segments.bases[0]) == (0, 0), seed
-        ends.add(found.log_end_offset)
+        restarted, _ = reopen(storage.power_cut(Random(seed).randrange), config=SMALL)
+        assert (restarted.log_start_offset, restarted.segments.bases[0]) == (0, 0), seed
+        ends.add(restarted.log_end_offset)
     assert len(ends) > 1
 
 
@@ -65,8 +65,8 @@ def test_only_the_first_roll_of_a_log_that_was_never_synced_waits_for_its_names(
     for syncs in (0, 1, 1, 1):
         append(log, b"x" * 900, worker=worker)
         assert storage.directory_syncs == syncs
-    known, synced = log.position(), storage.directory_syncs
-    again, _ = reopen(storage, known, config=SMALL)
+    checkpointed, synced = log.position(), storage.directory_syncs
+    again, _ = reopen(storage, checkpointed, config=SMALL)
     append(again, b"x" * 900, worker=worker)
     assert storage.directory_syncs == synced, "the checkpoint has it, so its names are on the disk"
 

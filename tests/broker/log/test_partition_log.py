@@ -79,8 +79,8 @@ def test_of_small_batches_the_last_may_be_cut_or_a_few_are_left_for_the_next_rea
     size = log_reader.read(log, 0, 1, True).records.length
     for more in range(0, 4_096, 300):
         limit = 1_000 * size + more
-        offsets, rest = cut(log, 0, limit)
-        assert len(offsets) == limit // size or (rest == 0 and limit // size - len(offsets) <= 4_096 / size)
+        offsets, cut_bytes = cut(log, 0, limit)
+        assert len(offsets) == limit // size or (cut_bytes == 0 and limit // size - len(offsets) <= 4_096 / size)
 
 
 def test_with_few_entries_in_the_index_small_batches_are_not_left_for_the_next_read(storage, worker):
@@ -201,8 +201,8 @@ def times(log, worker, *times_ms):
 
 
 def newest(log):
-    found = log_reader.offset_of_newest(log)
-    return found and (found[0], found[1] - START_MS)
+    newest_record = log_reader.offset_of_newest(log)
+    return newest_record and (newest_record[0], newest_record[1] - START_MS)
 
 
 def test_the_newest_record_is_the_first_of_those_with_the_largest_time(log, worker):
@@ -370,9 +370,9 @@ def test_a_segment_that_begins_with_older_times_than_the_one_before_is_indexed_b
     log, _ = reopen(storage, config=config)
     append(log, b"x" * 800, worker=worker, timestamp_ms=START_MS + 1_000)
     append(log, b"x" * 200, worker=worker, timestamp_ms=START_MS)
-    known = log.position()
-    assert (known.max_timestamp_ms, known.max_timestamp_offset) == (START_MS, 1)
-    opened, _ = reopen(storage, known, config)
+    checkpointed = log.position()
+    assert (checkpointed.max_timestamp_ms, checkpointed.max_timestamp_offset) == (START_MS, 1)
+    opened, _ = reopen(storage, checkpointed, config)
     for n in range(3):
         append(opened, b"x" * 100, worker=worker, timestamp_ms=START_MS + n)
     opened.roll()

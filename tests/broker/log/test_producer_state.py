@@ -22,16 +22,16 @@ def state():
     return ProducerState(3)
 
 
-def send(state, each, offset, seen_ms=1_000):
-    known = state.check(each)
-    if known is None:
-        state.appended(each, offset, seen_ms)
-    return known
+def send(state, batch_header, offset, seen_ms=1_000):
+    duplicate = state.check(batch_header)
+    if duplicate is None:
+        state.appended(batch_header, offset, seen_ms)
+    return duplicate
 
 
-def refused(state, each, code):
+def refused(state, batch_header, code):
     with pytest.raises(ApiError) as caught:
-        state.check(each)
+        state.check(batch_header)
     assert caught.value.code is code
 
 

@@ -194,9 +194,9 @@ def test_a_time_is_found_below_the_high_watermark_only(broker, client):
 
 def test_records_are_deleted_up_to_the_high_watermark(client):
     partition = {"partition_index": 0, "offset": -1}
-    asked = {"topics": [{"name": "flights", "partitions": [partition]}], "timeout": 1_000}
-    answer = client.ask(DELETE_RECORDS, 2, asked).topics[0].partitions[0]
+    fields = {"topics": [{"name": "flights", "partitions": [partition]}], "timeout": 1_000}
+    answer = client.ask(DELETE_RECORDS, 2, fields).topics[0].partitions[0]
     assert (answer.error_code, answer.low_watermark) == (0, 2)
-    asked["topics"][0]["partitions"][0]["offset"] = 3
-    answer = client.ask(DELETE_RECORDS, 2, asked).topics[0].partitions[0]
+    fields["topics"][0]["partitions"][0]["offset"] = 3
+    answer = client.ask(DELETE_RECORDS, 2, fields).topics[0].partitions[0]
     assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -46,8 +46,8 @@ def test_each_offset_is_found_whatever_lies_before_it(sizes, interval_bytes, in_
     segment, positions = segment_of(sizes, interval_bytes, in_one_write)
     for number, position in enumerate(positions):
         for offset in range(100 + 3 * number, 103 + 3 * number):
-            for found in (segment.find(offset), find_now(segment, offset, with_ids=False)):
-                assert found is not None and (found[0], found[1].base_offset) == (position, 100 + 3 * number)
+            for location in (segment.find(offset), find_now(segment, offset, with_ids=False)):
+                assert location is not None and (location[0], location[1].base_offset) == (position, 100 + 3 * number)
     assert segment.find(100 + 3 * len(sizes)) is None
 
 

@@ -20,7 +20,7 @@ def assert_precomputed(log):
     anew = SegmentList(MemoryStorage(), log.name, segments.all, OpenSegments(100))
     assert segments.active is segments.all[-1]
     assert (segments.bases, segments.newest, segments.aborting) == (anew.bases, anew.newest, anew.aborting)
-    assert segments.size == anew.size == sum(each.size for each in segments.all)
+    assert segments.size == anew.size == sum(segment.size for segment in segments.all)
 
 
 def test_the_precomputed_values_are_those_of_the_segments_after_each_change(storage, worker):

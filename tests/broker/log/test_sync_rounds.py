@@ -24,8 +24,8 @@ def test_a_round_syncs_what_is_new_and_then_writes_the_checkpoint(broker):
     (sync,) = broker.manager.take_syncs()
     assert sync.log is log, "the idle log has nothing new"
     broker.run(sync)
-    assert kinds(asked := broker.manager.take_syncs()) == ["WriteCheckpoint"]
-    broker.run(*asked)
+    assert kinds(jobs := broker.manager.take_syncs()) == ["WriteCheckpoint"]
+    broker.run(*jobs)
     assert broker.checkpoint() == {"flights-0": log.position(), "flights-1": idle.position()}
     assert log.durability.flushed == log.position() and log.unflushed == 0
 
@@ -57,8 +57,8 @@ def test_time_starts_a_round(broker):
     due = NOW.ms + MINUTE_MS
     assert broker.manager.next_deadline_ms(NOW.ms) <= due
     broker.manager.tick(Now(due - 1, START_MS))
-    assert kinds(asked := broker.manager.take_syncs()) == ["LookForFiles"]
-    broker.run(*asked)
+    assert kinds(jobs := broker.manager.take_syncs()) == ["LookForFiles"]
+    broker.run(*jobs)
     broker.manager.tick(Now(due, START_MS))
     assert kinds(broker.manager.take_syncs()) == ["SyncLog"]
     assert broker.manager.next_deadline_ms(due) <= due + MINUTE_MS
@@ -67,26 +67,26 @@ def test_time_starts_a_round(broker):
 def test_a_round_takes_in_a_log_that_was_being_synced_when_it_began():
     """With flush.messages=1 under load some sync is always running; the checkpoint must be written all the same."""
     broker = Broker(flush_messages=1)
-    one, two = broker.open(0), broker.open(1)
-    broker.append(one)
+    log, other = broker.open(0), broker.open(1)
+    broker.append(log)
     (first,) = broker.manager.take_syncs()
-    broker.append(two)
+    broker.append(other)
     (second,) = broker.manager.take_syncs()
     broker.manager.syncs.start_round()
-    broker.append(one)
+    broker.append(log)
     broker.run(first)
     third = broker.manager.take_syncs()
-    assert [(sync.log, sync.for_checkpoint) for sync in third] == [(one, True)]
+    assert [(sync.log, sync.for_checkpoint) for sync in third] == [(log, True)]
     broker.run(second)
     fourth = broker.manager.take_syncs()
-    assert [(sync.log, sync.for_checkpoint) for sync in fourth] == [(two, True)]
+    assert [(sync.log, sync.for_checkpoint) for sync in fourth] == [(other, True)]
     broker.run(*fourth)
-    broker.append(two)
+    broker.append(other)
     (fifth,) = broker.manager.take_syncs()
     broker.run(*third)
-    assert fifth.log is two, "it is still out when the round ends"
-    assert kinds(asked := broker.manager.take_syncs()) == ["WriteCheckpoint"]
-    broker.run(*asked)
+    assert fifth.log is other, "it is still out when the round ends"
+    assert kinds(jobs := broker.manager.take_syncs()) == ["WriteCheckpoint"]
+    broker.run(*jobs)
     assert broker.checkpoint()["flights-0"].offset == 2
 
 
@@ -127,8 +127,8 @@ def test_snapshots_of_producers_go_with_the_checkpoint_that_names_them(broker):
     broker.manager.syncs.start_round()
     broker.run()
     snapshots = [f"flights-0/{offset:020d}.snapshot" for offset in (1, 2)]
-    found = [path for path in broker.storage.files if path.endswith(".snapshot")]
-    assert found == snapshots, "the older one is still named"
+    paths = [path for path in broker.storage.files if path.endswith(".snapshot")]
+    assert paths == snapshots, "the older one is still named"
     broker.run()
     assert [path for path in broker.storage.files if path.endswith(".snapshot")] == snapshots[1:]
 

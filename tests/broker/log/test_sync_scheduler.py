@@ -143,27 +143,27 @@ def test_a_log_that_went_offline_makes_a_tick_due_immediately(disk):
 
 
 def test_a_round_among_some_logs_leaves_the_others(disk):
-    one, two = disk.open(0), disk.open(1)
-    disk.append(one)
-    disk.append(two)
-    disk.scheduler.start_round([one])
-    assert disk.scheduler.in_round and disk.run() == [one]
+    first, second = disk.open(0), disk.open(1)
+    disk.append(first)
+    disk.append(second)
+    disk.scheduler.start_round([first])
+    assert disk.scheduler.in_round and disk.run() == [first]
     assert not disk.scheduler.in_round and kinds(jobs := disk.scheduler.take()) == [WriteCheckpoint]
-    assert one.durability.checkpointed.offset == 0, "the checkpoint is not on the disk yet"
+    assert first.durability.checkpointed.offset == 0, "the checkpoint is not on the disk yet"
     disk.run(*jobs)
     assert set(disk.checkpoint()) == {"flights-0"}
-    assert one.durability.checkpointed.offset == 1 and two.unflushed == 1
+    assert first.durability.checkpointed.offset == 1 and second.unflushed == 1
 
 
 def test_a_round_ends_without_a_log_that_is_forgotten_meanwhile(disk):
     """The checkpoint must not name a deleted log, whatever its sync's outcome."""
-    gone, kept = disk.open(0), disk.open(1)
-    disk.append(gone)
-    disk.append(kept)
+    deleted, remaining = disk.open(0), disk.open(1)
+    disk.append(deleted)
+    disk.append(remaining)
     disk.scheduler.start_round()
     (first, second) = disk.scheduler.take()
-    disk.scheduler.forget(gone.name, gone)
-    assert disk.run(first) == [] and disk.run(second) == [kept]
+    disk.scheduler.forget(deleted.name, deleted)
+    assert disk.run(first) == [] and disk.run(second) == [remaining]
     disk.run()
     assert set(disk.checkpoint()) == {"flights-1"} and disk.scheduler.is_checkpointed
 

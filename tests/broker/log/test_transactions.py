@@ -164,7 +164,7 @@ def test_a_disk_too_full_for_an_entry_of_the_index_leaves_it_as_it_was(log, stor
     storage.free_bytes = None
     assert log.offline is None and log_reader.aborted_transactions(log, 0, 9) == []
     end(log, 7, ABORT, worker=worker)
-    assert [each.first_offset for each in log_reader.aborted_transactions(log, 0, 9)] == [0]
+    assert [aborted.first_offset for aborted in log_reader.aborted_transactions(log, 0, 9)] == [0]
 
 
 class _LooksInto(MemoryStorage):
@@ -217,7 +217,7 @@ def state(log):
         log.last_stable_offset,
         log_reader.aborted_transactions(log, 0, log.log_end_offset),
         log.producers.open_transactions(),
-        sorted(each[:2] + each[4:] for each in log.producers.active()),
+        sorted(producer[:2] + producer[4:] for producer in log.producers.active()),
     )
 
 
@@ -231,22 +231,22 @@ def test_a_restart_finds_open_and_aborted_transactions_again(storage, checkpoint
     manager = LogManager(storage, BROKER, lambda line: None)
     manager.open("flights", 0, config)
     log = manager.get("flights", 0)
-    known = None
+    checkpointed = None
     life(log, worker)
     if checkpoint_after == "all":
         manager.close()
-        known = log.position()
+        checkpointed = log.position()
     send(log, 4, b"late", worker=worker)
     if checkpoint_after == "in between":
         manager.close()
-        known = log.position()
+        checkpointed = log.position()
     end(log, 3, ABORT, worker=worker)
     before = state(log)
     for name in storage.list("flights-0"):
         if name.endswith(".snapshot") and lost == "snapshot" or name.endswith(".txnindex") and lost == "index":
             file = storage.open(f"flights-0/{name}")
             file.truncate(max(file.size - 5, 0))
-    again, _ = reopen(storage, known, config)
+    again, _ = reopen(storage, checkpointed, config)
     assert state(again) == before
     assert again.last_stable_offset == 8 and len(before[1]) == 3
     with pytest.raises(ApiError):

@@ -60,8 +60,8 @@ def test_a_log_begins_anew_with_nothing_at_an_offset_above_or_inside_it(offset):
     broker = filled(checkpoint_at=16)
     broker.manager.truncate({("flights", 0): offset}, anew=True)
     broker.settle()
-    for each in (broker, Broker(broker.storage)):
-        log = each.log()
+    for node in (broker, Broker(broker.storage)):
+        log = node.log()
         assert (log.log_start_offset, log.log_end_offset, log.last_id) == (offset, offset, -1)
         assert (ids(log), log.epochs) == ([], [])
     assert broker.append(b"a").base_offset == offset
@@ -95,14 +95,14 @@ def test_a_log_that_begins_inside_the_batch_that_is_cut_begins_anew_at_its_start
 def test_a_log_that_is_cut_at_its_start_knows_that_no_id_before_is_greater(start):
     """Rule I7: its leader may have the older records still, and no others. Then it is in sync, and may lead."""
     broker = filled()
-    known = ids(broker.log())
+    written_ids = ids(broker.log())
     broker.manager.delete_records(broker.log(), start, broker.now)
     broker.round()
     broker.truncate(start)
-    for each in (broker, Broker(broker.storage)):
-        log = each.log()
+    for node in (broker, Broker(broker.storage)):
+        log = node.log()
         assert (log.log_start_offset, log.log_end_offset) == (start, start)
-        assert known[start - 1] <= log.last_id < known[start]
+        assert written_ids[start - 1] <= log.last_id < written_ids[start]
 
 
 def test_a_truncation_keeps_the_start_of_a_log_whose_older_records_were_deleted():

@@ -78,8 +78,8 @@ def check(broker, offset, *, is_done=False, is_torn=False):
     if is_done:
         assert log.epochs == epochs_then
     else:  # recovery keeps the newest epoch of the file
-        kept = [*truncated(epochs, end), log.epochs[-1]] if log.epochs else []
-        assert log.epochs == epochs_then or (log.epochs == kept and log.epochs[-1][1] == end)
+        epochs_kept = [*truncated(epochs, end), log.epochs[-1]] if log.epochs else []
+        assert log.epochs == epochs_then or (log.epochs == epochs_kept and log.epochs[-1][1] == end)
 
 
 def goes_on(broker, random, end):
@@ -99,10 +99,10 @@ def goes_on(broker, random, end):
     log.start_leader_epoch(20)
     for number in range(random.randrange(6)):
         broker.append(bytes([number]) * random.randrange(1, 500))
-    then, epochs = contents(log), log.epochs
+    written, epochs = contents(log), log.epochs
     for storage in (broker.storage.power_cut(random.randrange), broker.storage):
         again = restarted(storage).log()
-        assert contents(again) == then
+        assert contents(again) == written
         assert again.epochs in (epochs, truncated(epochs, again.log_end_offset))
 
 

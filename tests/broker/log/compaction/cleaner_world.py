@@ -82,7 +82,7 @@ class CleanerWorld(Broker):
 
     def records(self):
         """Return {offset: (key, value)} as a consumer reads them from the log's start."""
-        found, offset = {}, self.log.log_start_offset
+        records, offset = {}, self.log.log_start_offset
         while offset < self.log.high_watermark:
             region = log_reader.read(self.log, offset, 3000, True).records
             assert region, f"nothing at {offset}, before the end"
@@ -90,25 +90,25 @@ class CleanerWorld(Broker):
             for position, header in walk(data):
                 for record in decode_records(data, position):
                     if record.offset >= offset and not header.is_control:
-                        found[record.offset] = record.key, record.value
+                        records[record.offset] = record.key, record.value
                 offset = header.last_offset + 1
-        return found
+        return records
 
     def latest(self):
         """Return {key: value} as a consumer has it after reading the whole log."""
-        found = {}
+        values = {}
         for key, value in self.records().values():
-            found[key] = value
-        return {key: value for key, value in found.items() if value is not None}
+            values[key] = value
+        return {key: value for key, value in values.items() if value is not None}
 
     def ids(self):
         """Return {offset: id} of the offsets that have an id."""
-        found = {}
+        ids = {}
         for segment in self.log.segments.all:
             data = segment.ids.file.read(0, segment.ids.file.size)
             for entry in read_entries(data, segment.base_offset):
-                found |= {entry.offset + n: entry.first_id + n for n in range(entry.length)}
-        return found
+                ids |= {entry.offset + n: entry.first_id + n for n in range(entry.length)}
+        return ids
 
     def batches(self):
         return [header for segment in self.log.segments.all for _, header in segment.batches()]

@@ -29,7 +29,7 @@ def test_a_reader_of_all_is_left_with_what_was_written_last(steps, segment_bytes
             pairs = [(key.encode(), None if value is None else value.encode()) for key, value in batch]
             written |= {done.base_offset + n: pair for n, pair in enumerate(pairs)}
             model |= dict(pairs)
-            ids |= {done.base_offset + n: id for n, id in enumerate(_each(done.runs))}
+            ids |= {done.base_offset + n: id for n, id in enumerate(_each_id(done.runs))}
         elif step == "reopen":
             world.round()
             later = world.ms
@@ -39,15 +39,15 @@ def test_a_reader_of_all_is_left_with_what_was_written_last(steps, segment_bytes
             world.ms += 2 * DAY_MS
         else:
             {"roll": world.roll, "clean": world.clean}[step]()
-    found = world.records()
+    records = world.records()
     assert world.latest() == {key: value for key, value in model.items() if value is not None}
-    assert all(written[offset] == pair for offset, pair in found.items())
+    assert all(written[offset] == pair for offset, pair in records.items())
     assert world.log.log_end_offset == len(written) and not world.lines
-    left = world.ids()
-    assert left.items() <= ids.items() and found.keys() <= left.keys()
+    remaining_ids = world.ids()
+    assert remaining_ids.items() <= ids.items() and records.keys() <= remaining_ids.keys()
     if world.log.cleaned_offset == len(written):
-        assert len({key for key, _ in found.values()}) == len(found)
+        assert len({key for key, _ in records.values()}) == len(records)
 
 
-def _each(runs):
+def _each_id(runs):
     return [first + n for first, count in runs for n in range(count)]

@@ -59,14 +59,14 @@ def test_a_record_stays_until_the_end_of_the_transaction_that_overtakes_it_is_on
     transaction(world, 7, None, ("a", "new"))
     world.roll()
     log_appender.append_marker(world.log, 7, 0, Marker(True, 0), world.worker, world.now)
-    asked = world.clean_before_the_checkpoint()
+    jobs = world.clean_before_the_checkpoint()
     cut = world.reopened(world.storage.power_cut(lambda n: 0))
     assert cut.log.producers.has_open(7), "the marker is gone"
     log_appender.append_marker(cut.log, 7, 0, Marker(False, 0), cut.worker, cut.now)
     cut.roll()
     cut.clean()
     assert cut.latest() == {b"a": b"old"}
-    world.run(*asked)
+    world.run(*jobs)
     world.clean()
     assert world.records() == {1: (b"a", b"new")}, "by now the marker is on the disk"
 
@@ -103,7 +103,8 @@ def test_the_index_of_aborted_transactions_speaks_of_those_that_are_left(world):
     world.put(("c", "1"))
     world.roll()
     world.clean()
-    left = log_reader.aborted_transactions(world.log, 0, 10)
-    assert [(each.producer_id, each.first_offset) for each in left] == [(9, 2)], "its last batch is there as a header"
+    aborted = log_reader.aborted_transactions(world.log, 0, 10)
+    first_offsets = [(transaction.producer_id, transaction.first_offset) for transaction in aborted]
+    assert first_offsets == [(9, 2)], "its last batch is there as a header"
     again = world.reopened()
-    assert log_reader.aborted_transactions(again.log, 0, 10) == left and not again.lines
+    assert log_reader.aborted_transactions(again.log, 0, 10) == aborted and not again.lines

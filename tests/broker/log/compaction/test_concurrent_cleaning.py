@@ -76,8 +76,8 @@ def test_a_corrupt_batch_is_named_and_the_log_left_alone(world):
     world.clean()
     assert "00000000000000000000.log at byte" in world.lines[-1] and "CRC" in world.lines[-1]
     assert bytes(content.data) == before and not world.files(".cleaned") and world.log.offline is None
-    said = len(world.lines)
-    assert world.clean() == 0 and len(world.lines) == said
+    line_count = len(world.lines)
+    assert world.clean() == 0 and len(world.lines) == line_count
 
 
 def test_a_full_disk_is_said_once_and_tried_again(world):

@@ -120,9 +120,9 @@ def test_times_and_offsets_are_found_in_what_is_left():
         world.put((str(number % 7), "x" * 50), timestamp_ms=1000 + number)
     world.roll()
     world.clean()
-    left = world.records()
+    records = world.records()
     for number in range(50):
-        expected = min(offset for offset in left if offset >= number)
+        expected = min(offset for offset in records if offset >= number)
         assert log_reader.offset_of_time(world.log, 1000 + number) == (expected, 1000 + expected)
         region = log_reader.read(world.log, number, 10, True).records
         assert decode_records(region.file.read(region.position, region.length))[0].offset == expected

@@ -77,16 +77,16 @@ def killed(steps):
 def check(world, storage):
     again = world.reopened(storage)
     assert not again.lines, again.lines
-    found = {offset: value[:1] for offset, (_, value) in again.records().items()}
-    assert found in (BEFORE, AFTER)
-    assert again.ids().items() <= world.ids_before.items() and found.keys() <= again.ids().keys()
+    values = {offset: value[:1] for offset, (_, value) in again.records().items()}
+    assert values in (BEFORE, AFTER)
+    assert again.ids().items() <= world.ids_before.items() and values.keys() <= again.ids().keys()
     assert not again.files(".cleaned") + again.files(".swap") + again.files(".deleted")
-    assert len(again.files(".log")) == len(again.files(".idindex")) == (2 if found == AFTER else 4)
+    assert len(again.files(".log")) == len(again.files(".idindex")) == (2 if values == AFTER else 4)
     assert again.put(("new", "1")).base_offset == 6
     again.roll()
     again.clean()
     assert again.latest().keys() == {b"a", b"b", b"c", b"new"} and not again.lines
-    return found == AFTER
+    return values == AFTER
 
 
 def test_neighbours_become_one_segment_and_their_files_go():
@@ -129,15 +129,15 @@ def test_a_power_cut_after_a_kill_while_it_is_finished_leaves_a_whole_log(seed):
 
 
 class _FailsAt(MemoryStorage):
-    """A disk whose renames fail after `left` renames of the cleaner, until a test sets `left` to -1."""
+    """A disk whose renames fail after `renames_left` renames of the cleaner, until a test sets `renames_left` to -1."""
 
-    left = -1
+    renames_left = -1
 
     def rename(self, source, target):
-        if self.left == 0:
+        if self.renames_left == 0:
             raise StorageError(source, "Input/output error")
         if any(part in source + target for part in (".cleaned", ".swap", ".deleted")):
-            self.left -= 1
+            self.renames_left -= 1
         super().rename(source, target)
 
 
@@ -145,7 +145,7 @@ def half_swapped(step):
     """Clean a log with a rename that fails after `step` others; return None if the cleaning has fewer renames."""
     world = filled(_FailsAt())
     world.ids_before = world.ids()
-    world.storage.left = step
+    world.storage.renames_left = step
     world.clean()
     return world if world.log.uncleanable else None
 
@@ -158,7 +158,7 @@ def test_a_disk_that_does_not_rename_for_a_while_is_said_and_the_log_is_cleaned_
         assert len(world.records()) == 6 and world.ids() == world.ids_before
         world.clean()
         assert len(world.lines) == 1, "it is said once"
-        world.storage.left = -1
+        world.storage.renames_left = -1
         world.clean()
         assert world.lines[1:] == ["partition flights-0 is cleaned again"] and world.log.uncleanable is None
         world.clean()
@@ -173,7 +173,7 @@ def test_a_disk_that_does_not_rename_for_a_while_is_said_and_the_log_is_cleaned_
 def test_a_start_goes_on_with_a_swap_that_is_half_way():
     step = 0
     while (world := half_swapped(step)) is not None:
-        world.storage.left = -1
+        world.storage.renames_left = -1
         check(world, world.storage)
         step += 1
 
@@ -183,7 +183,7 @@ def test_no_segment_goes_while_names_are_being_changed():
     world = half_swapped(12)
     world.manager.delete_records(world.log, 4, world.now)
     assert world.log.log_start_offset == 4 and world.bases()[0] == 0
-    world.storage.left = -1
+    world.storage.renames_left = -1
     world.clean()
     world.manager.delete_records(world.log, 5, world.now)
     world.clean()

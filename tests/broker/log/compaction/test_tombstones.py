@@ -89,9 +89,9 @@ def test_who_asks_for_ids_gets_those_of_what_is_left(world):
         read = log_reader.read(world.log, offset, 400, True, with_ids=True)
         data = read.records.file.read(read.records.position, read.records.length)
         entries = read.ids.entries.file.read(read.ids.entries.position, read.ids.entries.length)
-        found = {}
+        ids_by_offset = {}
         for entry in read_entries(entries, read.ids.base_offset):
-            found |= {entry.offset + n: entry.first_id + n for n in range(entry.length)}
+            ids_by_offset |= {entry.offset + n: entry.first_id + n for n in range(entry.length)}
         for position, _ in walk(data):
             for record in decode_records(data, position):
-                assert found[record.offset] == ids[record.offset]
+                assert ids_by_offset[record.offset] == ids[record.offset]

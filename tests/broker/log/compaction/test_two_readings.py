@@ -26,7 +26,7 @@ def cleaned(seed, buffer_bytes):
     world = CleanerWorld(config=config, segment_bytes=1 << 16, max_message_bytes=1 << 20)
     keys = [b"%0*d" % (chance.choice((8, 8, 8, 40)), number) for number in range(chance.choice((30, 3000)))]
     size = chance.choice(((100, 100), (0, 80)))
-    found = []
+    snapshots = []
     for _ in range(6):
         for _ in range(4):
             number, tombstones = chance.choice((1, 20, 100, 700)), chance.choice((0, 0, TOMBSTONES))
@@ -38,41 +38,41 @@ def cleaned(seed, buffer_bytes):
         world.roll()
         world.clean()
         world.ms += chance.choice((0, 2 * DAY_MS))
-        found.append({path: bytes(file.data) for path, file in world.storage.files.items() if "flights-0/" in path})
+        snapshots.append({path: bytes(file.data) for path, file in world.storage.files.items() if "flights-0/" in path})
         assert not world.lines
-    return found
+    return snapshots
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("keys", [1 << 20, 500])
 def test_the_files_are_as_if_each_record_was_decoded_twice(monkeypatch, seed, keys):
-    found = cleaned(seed, keys * ENTRY_BYTES)
+    snapshots = cleaned(seed, keys * ENTRY_BYTES)
     monkeypatch.setattr(keyed, "_keys", lambda body, header: None)
     monkeypatch.setattr(KeyOffsets, "marks", lambda self, base_offset, last_offset: None)
-    assert found == cleaned(seed, keys * ENTRY_BYTES)
+    assert snapshots == cleaned(seed, keys * ENTRY_BYTES)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_files_are_the_same_if_memory_holds_the_marks_of_few_offsets(monkeypatch, seed):
-    found = cleaned(seed, 3000 * ENTRY_BYTES)
+    snapshots = cleaned(seed, 3000 * ENTRY_BYTES)
     monkeypatch.setattr(KeyOffsets, "_marks_max", 900)
     windows, real = [], KeyOffsets._make_window
     monkeypatch.setattr(KeyOffsets, "_make_window", lambda self, first: windows.append(first) or real(self, first))
-    assert found == cleaned(seed, 3000 * ENTRY_BYTES)
+    assert snapshots == cleaned(seed, 3000 * ENTRY_BYTES)
     assert len(windows) > 6, "more than one for each pass"
 
 
 @pytest.fixture
 def opened(monkeypatch):
     """The base offsets of the batches whose keys the cleaner reads, in order."""
-    found, real = [], cleaner.keys_of
+    base_offsets, real = [], cleaner.keys_of
 
     def keys_of(body, header):
-        found.append(header.base_offset)
+        base_offsets.append(header.base_offset)
         return real(body, header)
 
     monkeypatch.setattr(cleaner, "keys_of", keys_of)
-    return found
+    return base_offsets
 
 
 def test_the_keys_of_each_batch_are_read_once(opened):

@@ -34,8 +34,8 @@ def test_ids_of_a_range_are_its_runs_cut_to_it(runs, data):
     index, ids = index_of(runs)
     first = data.draw(st.integers(0, len(ids)))
     end = data.draw(st.integers(first, len(ids)))
-    found = index.runs(BASE + first, BASE + end)
-    assert [run_first + i for run_first, length in found for i in range(length)] == ids[first:end]
+    range_runs = index.runs(BASE + first, BASE + end)
+    assert [run_first + i for run_first, length in range_runs for i in range(length)] == ids[first:end]
 
 
 @given(RUNS)
@@ -69,7 +69,7 @@ def test_the_newest_entries_are_found_by_one_read_however_long_the_index_is(entr
     """Else a follower costs its leader more with each record."""
     index, ids = index_of([(1, 1)] * entries)
     reads, read = [], index.file.read
-    monkeypatch.setattr(index.file, "read", lambda *place: reads.append(place) or read(*place))
+    monkeypatch.setattr(index.file, "read", lambda *args: reads.append(args) or read(*args))
     region = index.region(BASE + len(ids) - 3, BASE + len(ids), is_newest=True)
     assert region.length == 3 * ENTRY_BYTES and len(reads) == 1
 

@@ -114,19 +114,19 @@ def test_a_time_entry_is_the_largest_time_up_to_its_offset():
 @given(st.lists(st.tuples(st.sampled_from(["add", "cut", "find"]), st.integers(0, 1_500)), max_size=60))
 def test_what_was_appended_or_cut_between_lookups_is_seen(steps):
     """A lookup keeps the block that it read last; a block has 256 entries."""
-    index, known = new(OffsetIndex), []
-    for step, number in [*steps, *(("find", each) for each in range(0, 3_000, 250))]:
+    index, offsets = new(OffsetIndex), []
+    for step, number in [*steps, *(("find", hundreds) for hundreds in range(0, 3_000, 250))]:
         if step == "add":
             for _ in range(number % 400):
-                known.append((known[-1] if known else 0) + number + 1)
-                index.append((known[-1], 4_000 + len(known)))
+                offsets.append((offsets[-1] if offsets else 0) + number + 1)
+                index.append((offsets[-1], 4_000 + len(offsets)))
         elif step == "cut":
-            del known[number:]
-            index.keep(len(known))
+            del offsets[number:]
+            index.keep(len(offsets))
         else:
             wanted = number * 100
-            rank = sum(each <= wanted for each in known)
+            rank = sum(offset <= wanted for offset in offsets)
             assert index.rank(wanted) == rank
             assert index.position_before(wanted) == (4_000 + rank if rank else 0)
-            last = 4_001 + rank if rank < len(known) else 77
+            last = 4_001 + rank if rank < len(offsets) else 77
             assert index.span_of(wanted, 77) == (index.position_before(wanted), last)

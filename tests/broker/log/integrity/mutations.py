@@ -128,7 +128,7 @@ def refused_or(read):
 
 def records_of(broker, topic, isolation):
     """Read a topic from its beginning, as a client of ids does."""
-    client, offset, found = broker.connect(), 0, []
+    client, offset, contents = broker.connect(), 0, []
     for _ in range(FETCHES_MAX):
         request = fetch_request(topic, offset, wants_ids=True, max_bytes=2_000)._replace(isolation_level=isolation)
         answer = client.ask(FETCH, 12, request)
@@ -136,13 +136,13 @@ def records_of(broker, topic, isolation):
         if partition.error_code:
             raise Refused(f"Fetch: error {partition.error_code}")
         if offset >= partition.last_stable_offset:
-            return found
+            return contents
         records, following, skipped, _ = read_records(partition, offset)
         if skipped:
             raise Refused(f"{skipped} cannot be decoded")
-        found += [(header.base_offset, header.leader_epoch) for _, header in walk(bytes(partition.records))]
+        contents += [(header.base_offset, header.leader_epoch) for _, header in walk(bytes(partition.records))]
         assert following > offset, f"the reader of {topic} stands still at {offset}"
-        found += records
+        contents += records
         offset = following
     raise AssertionError(f"{topic} has no end")
 
@@ -151,10 +151,10 @@ def offset_at(broker, topic, second):
     partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": WALL_MS + second * 1_000}]
     fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": partitions}]}
     answer = broker.connect().ask(LIST_OFFSETS, 7, fields)
-    (found,) = answer.topics[0].partitions
-    if found.error_code:
-        raise Refused(f"ListOffsets: error {found.error_code}")
-    return found.offset, found.timestamp
+    (result,) = answer.topics[0].partitions
+    if result.error_code:
+        raise Refused(f"ListOffsets: error {result.error_code}")
+    return result.offset, result.timestamp
 
 
 def mutate(storage, chance):
@@ -185,7 +185,7 @@ def mutate(storage, chance):
     return f"{how} at byte {at} ({size} bytes) of {path}"
 
 
-def judge(seed):
+def damage_and_read(seed):
     """Damage one file by this seed, start, and read. Return what was done, and how the start or the reads ended."""
     chance = random.Random(seed)
     clean = chance.random() < 0.5
@@ -197,23 +197,23 @@ def judge(seed):
     except REFUSALS as refusal:
         return done, f"refused: {refusal}"
     after = Seen(broker)
-    ends = {judged(topic, before, after, done) for topic in TOPICS}
+    ends = {outcome_of(topic, before, after, done) for topic in TOPICS}
     return done, ", ".join(sorted(ends))
 
 
-def judged(topic, before, after, done):
+def outcome_of(topic, before, after, done):
     """Return how reads of one topic ended. Raise AssertionError if a client sees other data than before."""
     was, now = before.topics[topic], after.topics[topic]
     end = "as before"
-    for what, value in was.items():
-        if now[what] == value:
+    for query, value in was.items():
+        if now[query] == value:
             continue
-        if isinstance(now[what], Exception):
+        if isinstance(now[query], Exception):
             end = "offline" if f"{topic}-0" in after.offline else "refused"
             continue
         is_cut = any(f"{topic}-0 recovered" in line and "cut" in line for line in after.reported)
         if is_cut and not isinstance(value, Exception):
             end = "cut past the checkpoint, and said so"
             continue
-        raise AssertionError(f"{done}: {topic}, {what}:\n  was {value}\n  now {now[what]}\n  {after.reported}")
+        raise AssertionError(f"{done}: {topic}, {query}:\n  was {value}\n  now {now[query]}\n  {after.reported}")
     return end

@@ -63,7 +63,7 @@ def test_a_topic_that_is_deleted_during_the_look_is_no_removed_file():
     broker = filled(1)
     held = broker.hold_syncs()
     broker.at(broker.now_ms + LOOK_EVERY_MS)
-    assert [type(each).__name__ for each in held] == ["LookForFiles"]
+    assert [type(job).__name__ for job in held] == ["LookForFiles"]
     broker.delete("flights")
     broker.release()
     assert not any("removed" in line for line in broker.reported)
@@ -84,7 +84,7 @@ def scrubbed(broker, slices=100):
 
 def test_the_scrub_reads_each_closed_segment_once_a_day():
     broker = filled().restarted()
-    size = sum(each.size for each in log_of(broker).segments.all[:-1])
+    size = sum(segment.size for segment in log_of(broker).segments.all[:-1])
     scrubbed(broker)
     assert broker.services.logs.scrub.bytes_read == size > 0
     broker.at(broker.now_ms + 3_600_000)
@@ -129,10 +129,10 @@ def test_a_segment_that_was_open_at_the_start_is_not_judged_as_sealed_by_its_siz
     broker.pump()
     after = RegionCheck(log, log.segments.all[0], 0)
     assert log.segments.all[0].base_offset == 0 and not after.is_sealed
-    for each in (check, after):
-        each.run()
-        assert each.damage is None and each.rebuilt is None and each.span is not None
-        each.apply()
+    for region_check in (check, after):
+        region_check.run()
+        assert region_check.damage is None and region_check.rebuilt is None and region_check.span is not None
+        region_check.apply()
     assert 0 not in log.segments.unverified and log.offline is None
 
 
@@ -250,13 +250,14 @@ def test_a_search_by_time_finds_the_same_records_while_a_bit_of_the_time_index_i
     """Until the scrub comes, a segment of an earlier process is searched without the index."""
     broker = filled(20, segment_bytes=2048).restarted()
     log, size = log_of(broker), len(broker.storage.files[TIMES].data)
-    asked = sorted({time for each in log.segments.all for time in (each.max_timestamp_ms - 1, each.max_timestamp_ms)})
-    whole = [log_reader.offset_of_time(log, time) for time in asked]
+    largest = [segment.max_timestamp_ms for segment in log.segments.all]
+    times = sorted({time for timestamp_ms in largest for time in (timestamp_ms - 1, timestamp_ms)})
+    whole = [log_reader.offset_of_time(log, time) for time in times]
     assert size and 0 in log.segments.unverified_times
     for at in range(size):
         flip(broker, TIMES, at)
         broker = broker.restarted()  # so that nothing of the index is in memory
-        assert [log_reader.offset_of_time(log_of(broker), time) for time in asked] == whole
+        assert [log_reader.offset_of_time(log_of(broker), time) for time in times] == whole
         flip(broker, TIMES, at)
 
 
@@ -270,8 +271,8 @@ def test_a_client_that_asks_for_a_time_gets_its_offset_from_a_thread_while_the_t
     parts = [{"partition_index": 0, "timestamp": newest, "current_leader_epoch": -1}]
     topics = [{"name": "flights", "partitions": parts}]
     answer = broker.connect().ask(LIST_OFFSETS, 6, {"replica_id": -1, "isolation_level": 0, "topics": topics})
-    (found,) = answer.partitions if hasattr(answer, "partitions") else answer.topics[0].partitions
-    assert (found.error_code, found.offset) == (0, whole[0])
+    (partition,) = answer.partitions if hasattr(answer, "partitions") else answer.topics[0].partitions
+    assert (partition.error_code, partition.offset) == (0, whole[0])
 
 
 @pytest.mark.parametrize("is_closed", [False, True])

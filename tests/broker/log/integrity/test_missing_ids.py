@@ -17,11 +17,11 @@ def fetched(ids):
 
 
 def test_each_record_has_the_id_of_its_offset():
-    assert [each.id for each in read_records(fetched(IDS), 0)[0]] == [700, 701]
+    assert [record.id for record in read_records(fetched(IDS), 0)[0]] == [700, 701]
 
 
 def test_a_broker_without_ids_sends_records_without_ids():
-    assert [each.id for each in read_records(fetched(None), 0)[0]] == [None, None]
+    assert [record.id for record in read_records(fetched(None), 0)[0]] == [None, None]
 
 
 @pytest.mark.parametrize("damage", [IDS[:ENTRY_BYTES], b"", IDS[:-1] + b"\0"])

@@ -13,10 +13,10 @@ FIRST = os.environ.get("FLAKELOG_SEED")
 @pytest.mark.parametrize("seed", SEEDS_OF_TEST if FIRST is None else [int(FIRST)])
 def test_a_damaged_file_is_found(seed):
     """Run one seed again with FLAKELOG_SEED=123."""
-    mutations.judge(seed)
+    mutations.damage_and_read(seed)
 
 
 @pytest.mark.soak
 def test_300_damaged_files_are_found():
     for seed in SEEDS_OF_SOAK:
-        mutations.judge(seed)
+        mutations.damage_and_read(seed)

@@ -85,9 +85,9 @@ def test_a_rebuild_that_a_crash_interrupts_is_done_again(whole):
     """The checksums are written last, so a partial index never counts as whole."""
     storage, before, paths = whole
     index, checks = (next(path for path in paths if path.endswith(suffix)) for suffix in SUFFIXES)
-    for left in range(0, len(data_of(storage, index)) + 1, 34):
+    for size in range(0, len(data_of(storage, index)) + 1, 34):
         damaged = copy_of(storage)
-        put(damaged, index, data_of(storage, index)[:left])
+        put(damaged, index, data_of(storage, index)[:size])
         put(damaged, checks, b"\0")
         assert state(restarted(damaged, clean=False)) == before
 

@@ -16,7 +16,7 @@ def with_epoch(storage, position, epoch):
 
 
 @pytest.mark.parametrize(
-    "number, epoch, kept",
+    "number, epoch, kept_batches",
     [
         (2, 1, 2),
         (2, -1, 2),
@@ -28,22 +28,22 @@ def with_epoch(storage, position, epoch):
         (5, -(1 << 31), 5),
     ],
 )
-def test_a_damaged_leader_epoch_cuts_the_log_before_its_batch(number, epoch, kept):
+def test_a_damaged_leader_epoch_cuts_the_log_before_its_batch(number, epoch, kept_batches):
     """It is outside the CRC. Epochs never decrease, and none is far above the metadata's."""
-    storage, places, _ = in_epochs(2, 2, 2, 3, 3, 3)
-    with_epoch(storage, places[number], epoch)
+    storage, positions, _ = in_epochs(2, 2, 2, 3, 3, 3)
+    with_epoch(storage, positions[number], epoch)
     opened, report = reopen(storage, leader_epoch=3)
-    assert opened.log_end_offset == kept
-    assert f"{LOG} at byte {places[kept]}: leader epoch {epoch} " in report.reason
+    assert opened.log_end_offset == kept_batches
+    assert f"{LOG} at byte {positions[kept_batches]}: leader epoch {epoch} " in report.reason
     assert opened.leader_epoch in (0, 2, 3)
 
 
 def test_of_two_batches_whose_leader_epochs_contradict_each_other_none_is_kept():
-    storage, places, _ = in_epochs(2, 3, 3)
-    with_epoch(storage, places[2], 2)
+    storage, positions, _ = in_epochs(2, 3, 3)
+    with_epoch(storage, positions[2], 2)
     opened, report = reopen(storage)
     assert opened.log_end_offset == 1
-    assert report.reason == f"{LOG} at byte {places[1]}: leader epoch 3 stands before 2"
+    assert report.reason == f"{LOG} at byte {positions[1]}: leader epoch 3 stands before 2"
 
 
 def test_a_leader_epoch_below_that_of_the_checkpoint_cuts_the_log():
@@ -51,13 +51,13 @@ def test_a_leader_epoch_below_that_of_the_checkpoint_cuts_the_log():
     log, _ = reopen(storage)
     log.start_leader_epoch(3)
     append(log, b"a", worker=worker)
-    known = log.position()
+    checkpointed = log.position()
     storage.replace("flights-0/leader-epoch-checkpoint", leader_epochs.encode(log.epochs))
     append(log, b"b", worker=worker)
-    with_epoch(storage, known.log_bytes, 2)
-    opened, report = reopen(storage, known)
+    with_epoch(storage, checkpointed.log_bytes, 2)
+    opened, report = reopen(storage, checkpointed)
     assert opened.log_end_offset == 1
-    assert report.reason == f"{LOG} at byte {known.log_bytes}: leader epoch 2 stands after 3"
+    assert report.reason == f"{LOG} at byte {checkpointed.log_bytes}: leader epoch 2 stands after 3"
 
 
 @pytest.mark.parametrize("leader_epoch", [0, 4, 9])

@@ -85,12 +85,12 @@ def test_a_log_cut_at_any_byte_ends_at_the_last_whole_batch_with_its_ids(path):
         storage = copy_of(whole)
         put(storage, path, data[:size])
         opened, report = reopen(storage)
-        kept = sum(end <= size for end in ends)
-        assert opened.log_end_offset == 2 * kept, size
-        assert log_reader.ids_of(opened, 0, 6) == ids[:kept]
-        assert opened.last_id == (sum(ids[kept - 1]) - 1 if kept else -1)
-        assert data_of(storage, LOG) == data_of(whole, LOG)[: ([0] + batches)[kept]]
-        assert data_of(storage, IDS) == data_of(whole, IDS)[: ENTRY_BYTES * kept]
+        kept_batches = sum(end <= size for end in ends)
+        assert opened.log_end_offset == 2 * kept_batches, size
+        assert log_reader.ids_of(opened, 0, 6) == ids[:kept_batches]
+        assert opened.last_id == (sum(ids[kept_batches - 1]) - 1 if kept_batches else -1)
+        assert data_of(storage, LOG) == data_of(whole, LOG)[: ([0] + batches)[kept_batches]]
+        assert data_of(storage, IDS) == data_of(whole, IDS)[: ENTRY_BYTES * kept_batches]
         assert report.cut == (path == IDS or size not in [0] + batches)
 
 
@@ -110,15 +110,17 @@ def test_batches_that_were_written_together_and_cut_at_any_byte_keep_their_ids_u
         put(storage, path, data[:size])
         opened, _ = reopen(storage)
         whole_batches = sizes if path == LOG else [ENTRY_BYTES] * 2  # the first has the ids of two and a half batches
-        kept = sum(end <= size for end in whole_batches)
-        assert opened.log_end_offset == 2 * kept, size
-        assert data_of(storage, LOG) == data_of(whole, LOG)[: ([0] + sizes)[kept]]
-        found = [first + n for first, length in log_reader.ids_of(opened, 0, 8) for n in range(length)]
-        assert found == each_id[: 2 * kept] and opened.last_id == (each_id[2 * kept - 1] if kept else -1)
+        kept_batches = sum(end <= size for end in whole_batches)
+        kept_records = 2 * kept_batches
+        assert opened.log_end_offset == kept_records, size
+        assert data_of(storage, LOG) == data_of(whole, LOG)[: ([0] + sizes)[kept_batches]]
+        kept_ids = [first + n for first, length in log_reader.ids_of(opened, 0, 8) for n in range(length)]
+        assert kept_ids == each_id[:kept_records]
+        assert opened.last_id == (each_id[kept_records - 1] if kept_batches else -1)
         append(opened, b"c", **later(10))
         again, report = reopen(storage)
-        assert (again.log_end_offset, report.cut) == (2 * kept + 1, False), "what was begun of an entry is whole"
-        assert log_reader.ids_of(again, 0, 8)[:-1] == log_reader.ids_of(opened, 0, 2 * kept)
+        assert (again.log_end_offset, report.cut) == (kept_records + 1, False), "what was begun of an entry is whole"
+        assert log_reader.ids_of(again, 0, 8)[:-1] == log_reader.ids_of(opened, 0, kept_records)
 
 
 def test_an_entry_of_which_the_log_lost_the_end_is_shortened_on_the_disk_before_anything_follows_it():
@@ -173,8 +175,8 @@ def test_what_recovery_cut_off_is_gone_from_the_disk_before_anything_is_written_
     assert storage.files[LOG].synced == data_of(storage, LOG), "the cut is synced"
     append(log, b"c", b"d", **later(10))
     for seed in range(200):
-        found = storage.files[LOG].after_power_cut(lambda n: seed * 31 % n)  # noqa: B023
-        assert b"a1" not in found, "a batch that was cut off does not come back"
+        content = storage.files[LOG].after_power_cut(lambda n: seed * 31 % n)  # noqa: B023
+        assert b"a1" not in content, "a batch that was cut off does not come back"
 
 
 def test_a_log_whose_id_index_is_missing_loses_what_was_not_synced():
@@ -255,26 +257,26 @@ def test_a_leader_epoch_file_that_is_none_takes_the_log_offline_by_name():
 def test_after_a_clean_close_no_batch_is_read():
     """After a clean stop by SIGTERM the next start needs no recovery (DESIGN section 13)."""
     for config in (TopicConfig(), SMALL):
-        storage, known = closed(config, batches=20)
+        storage, checkpointed = closed(config, batches=20)
         before = everything(storage)
-        log, report = reopen(storage, known, config)
+        log, report = reopen(storage, checkpointed, config)
         assert (report.batches_read, report.cut, log.log_end_offset) == (0, False, 20)
         assert everything(storage) == before
         assert log_reader.offset_of_time(log, START_MS + 13) == (13, START_MS + 13)
 
 
 def test_only_what_lies_past_the_checkpoint_is_read():
-    storage, known = closed(batches=5)
-    log, _ = reopen(storage, known)
+    storage, checkpointed = closed(batches=5)
+    log, _ = reopen(storage, checkpointed)
     append(log, b"new", **later(100))
-    again, report = reopen(storage, known)
+    again, report = reopen(storage, checkpointed)
     assert (report.batches_read, again.log_end_offset) == (1, 6)
 
 
-def damaged(storage, known, config, named):
+def damaged(storage, checkpointed, config, named):
     before = everything(storage)
     with pytest.raises(LogDamaged) as caught:
-        reopen(storage, known, config)
+        reopen(storage, checkpointed, config)
     assert named in str(caught.value)
     after = everything(storage)
     assert {p: d for p, d in after.items() if p in before} == before, "nothing was changed"
@@ -283,20 +285,20 @@ def damaged(storage, known, config, named):
 @pytest.mark.parametrize("suffix", [".log", ".idindex"])
 def test_a_file_shorter_than_was_synced_is_damage_by_name(suffix):
     """Damage below the checkpoint takes the partition offline by name (DESIGN section 4)."""
-    storage, known = closed()
+    storage, checkpointed = closed()
     path = f"flights-0/{0:020d}{suffix}"
     whole = data_of(storage, path)
     for size in range(len(whole)):
-        each = copy_of(storage)
-        put(each, path, whole[:size])
-        damaged(each, known, TopicConfig(), path)
+        shortened = copy_of(storage)
+        put(shortened, path, whole[:size])
+        damaged(shortened, checkpointed, TopicConfig(), path)
 
 
 @pytest.mark.parametrize("suffix", [".log", ".idindex"])
 @pytest.mark.parametrize("number", [0, 1, -1], ids=["first", "middle", "last"])
 @pytest.mark.parametrize("how", ["gone", "cut", "empty"])
 def test_a_synced_segment_that_is_damaged_is_named_wherever_it_stands(suffix, number, how):
-    storage, known = closed(SMALL, batches=20)
+    storage, checkpointed = closed(SMALL, batches=20)
     bases = sorted(int(p[10:30]) for p in storage.files if p.endswith(".log"))
     path = f"flights-0/{bases[number]:020d}{suffix}"
     if how == "gone":
@@ -304,26 +306,26 @@ def test_a_synced_segment_that_is_damaged_is_named_wherever_it_stands(suffix, nu
     else:
         put(storage, path, data_of(storage, path)[:-1] if how == "cut" else b"")
     named = path if not (how == "gone" and suffix == ".log" and number >= 0) else f"offsets {bases[number]} to"
-    damaged(storage, known, SMALL, named)
+    damaged(storage, checkpointed, SMALL, named)
 
 
 def test_a_last_id_other_than_the_one_synced_is_damage():
-    storage, known = closed()
+    storage, checkpointed = closed()
     ids = bytearray(data_of(storage, IDS))
     ids[-1] ^= 1
     put(storage, IDS, ids)
-    damaged(storage, known, TopicConfig(), IDS)
+    damaged(storage, checkpointed, TopicConfig(), IDS)
 
 
 @pytest.mark.parametrize("content, number", [(b"", 0), (b"\0" * 24, 0), (None, 0), (b"", -1), (None, -1)])
 def test_damaged_indexes_of_synced_segments_are_written_again(content, number):
     """Indexes are redundant: lookups are right with them and after their loss."""
-    storage, known = closed(SMALL, batches=20)
+    storage, checkpointed = closed(SMALL, batches=20)
     bases = sorted(int(p[10:30]) for p in storage.files if p.endswith(".log"))
     for suffix in (".index", ".timeindex"):
         path = f"flights-0/{bases[number]:020d}{suffix}"
         storage.remove(path) if content is None else put(storage, path, content)
-    log, report = reopen(storage, known, SMALL)
+    log, report = reopen(storage, checkpointed, SMALL)
     assert (report.batches_read, report.cut) == (0, False)
     assert [log_reader.offset_of_time(log, START_MS + n) for n in range(20)] == [(n, START_MS + n) for n in range(20)]
 
@@ -331,17 +333,17 @@ def test_damaged_indexes_of_synced_segments_are_written_again(content, number):
 @pytest.mark.parametrize("number", [0, -1])
 def test_an_index_that_is_written_again_takes_its_name_when_all_of_it_is_on_the_disk(number):
     """Entries have no check, so the next start would trust the part of the index that a power cut left."""
-    storage, known = closed(SMALL, batches=20)
+    storage, checkpointed = closed(SMALL, batches=20)
     bases = sorted(int(p[10:30]) for p in storage.files if p.endswith(".log"))
     path = f"flights-0/{bases[number]:020d}.index"
     whole = data_of(storage, path)
     put(storage, path, b"")
     storage.failing_syncs = {path, path + CLEANED}
     with pytest.raises(StorageError):
-        reopen(storage, known, SMALL)
+        reopen(storage, checkpointed, SMALL)
     assert data_of(storage, path) == b""
     storage.failing_syncs = set()
-    reopen(storage, known, SMALL)
+    reopen(storage, checkpointed, SMALL)
     assert data_of(storage, path) == storage.files[path].synced == whole
     assert not [path for path in storage.files if path.endswith(CLEANED)]
 
@@ -349,38 +351,38 @@ def test_an_index_that_is_written_again_takes_its_name_when_all_of_it_is_on_the_
 def test_nonsense_in_an_index_past_what_was_synced_is_never_looked_at():
     """Entries have no check: one with a position inside the log would send a reader into the middle of a batch."""
     config = TopicConfig(index_interval_bytes=0)
-    storage, known = closed(config, batches=10)
+    storage, checkpointed = closed(config, batches=10)
     put(storage, INDEX, data_of(storage, INDEX) + (9).to_bytes(4, "big") + (5).to_bytes(4, "big"))
-    log, _ = reopen(storage, known, config)
+    log, _ = reopen(storage, checkpointed, config)
     positions = dict((h.base_offset, p) for p, h in walk(data_of(storage, LOG)))
     assert log_reader.read(log, 9, 1, True).records.position == positions[9]
 
 
 def test_without_a_checkpoint_the_whole_log_is_read_and_nothing_is_lost():
-    storage, known = closed(SMALL, batches=20)
+    storage, checkpointed = closed(SMALL, batches=20)
     log, report = reopen(storage, None, SMALL)
     assert (log.log_end_offset, report.batches_read, report.cut) == (20, 20, False)
-    assert log.last_id == known.last_id
+    assert log.last_id == checkpointed.last_id
 
 
 def test_an_emptied_log_remembers_its_last_id():
     """The checkpoint also keeps the last id (DESIGN section 4)."""
-    storage, known = closed()
-    empty = known.__class__(3, 3, known.last_id, 3, 0, 0, -1, 3, 0)
+    storage, checkpointed = closed()
+    empty = checkpointed.__class__(3, 3, checkpointed.last_id, 3, 0, 0, -1, 3, 0)
     log, _ = reopen(MemoryStorage(), empty)
-    assert (log.log_start_offset, log.log_end_offset, log.last_id) == (3, 3, known.last_id)
-    assert append(log, b"a", worker=new_worker(START_MS - 100)).runs[0].first > known.last_id
+    assert (log.log_start_offset, log.log_end_offset, log.last_id) == (3, 3, checkpointed.last_id)
+    assert append(log, b"a", worker=new_worker(START_MS - 100)).runs[0].first > checkpointed.last_id
 
 
 def test_a_checkpoint_of_a_deleted_log_is_not_held_against_a_new_one_of_its_name():
     """The topic was deleted and created again before a crash, so the checkpoint still describes the old log."""
-    storage, known = closed()
-    known = replace(known, topic_id=UUID(int=1).hex)
+    storage, checkpointed = closed()
+    checkpointed = replace(checkpointed, topic_id=UUID(int=1).hex)
     storage.remove("flights-0")
-    log, _ = reopen(storage, known, topic_id=UUID(int=2))
+    log, _ = reopen(storage, checkpointed, topic_id=UUID(int=2))
     assert (log.log_end_offset, log.last_id) == (0, -1), "also where nothing was written to it yet"
     append(log, b"new", **later(5000))
-    opened, report = reopen(storage, known, topic_id=UUID(int=2))
+    opened, report = reopen(storage, checkpointed, topic_id=UUID(int=2))
     assert (opened.log_end_offset, report.batches_read) == (1, 1)
     assert opened.position().topic_id == UUID(int=2).hex
 
@@ -437,29 +439,29 @@ def test_leader_epochs_that_began_past_the_end_are_dropped_and_the_newest_is_not
 @pytest.mark.parametrize("snapshot", ["whole", "missing", "damaged"])
 def test_the_state_of_producers_is_loaded_after_a_clean_close(snapshot):
     """They come from the snapshot at the checkpoint, or from the headers of all batches below it."""
-    storage, known = closed(producers=(7, 8))
+    storage, checkpointed = closed(producers=(7, 8))
     path = f"flights-0/{5:020d}.snapshot"
     if snapshot == "missing":
         storage.remove(path)
     elif snapshot == "damaged":
         put(storage, path, data_of(storage, path)[:-1] + b"\x01")
-    log, report = reopen(storage, known)
+    log, report = reopen(storage, checkpointed)
     assert report.batches_read == 0
     again = append(log, b"p", worker=new_worker(), producer_id=7, producer_epoch=0, base_sequence=0)
     assert again.duplicate and again.base_offset == 3
 
 
 def test_producers_past_the_checkpoint_are_replayed():
-    storage, known = closed(producers=(7,))
-    log, _ = reopen(storage, known)
+    storage, checkpointed = closed(producers=(7,))
+    log, _ = reopen(storage, checkpointed)
     append(log, b"q", **later(100), producer_id=7, producer_epoch=0, base_sequence=1)
-    opened, _ = reopen(storage, known)
+    opened, _ = reopen(storage, checkpointed)
     again = append(opened, b"q", worker=new_worker(), producer_id=7, producer_epoch=0, base_sequence=1)
     assert again.duplicate and again.base_offset == 4
 
 
 def test_snapshots_that_nothing_refers_to_are_removed():
-    storage, known = closed(producers=(7,))
+    storage, checkpointed = closed(producers=(7,))
     put(storage, f"flights-0/{2:020d}.snapshot", b"of a sync whose checkpoint was never written")
-    reopen(storage, known)
+    reopen(storage, checkpointed)
     assert [p for p in storage.files if p.endswith(".snapshot")] == [f"flights-0/{4:020d}.snapshot"]

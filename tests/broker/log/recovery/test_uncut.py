@@ -95,7 +95,7 @@ def test_a_clean_stop_syncs_a_cut_that_no_thread_has_synced_yet():
 
 def test_no_record_gets_the_ids_of_an_undone_write_by_a_kill_and_a_power_cut():
     """The ids of the undone write may be on the disk, and the next batch has its place, its size and its count."""
-    found = set()
+    end_offsets = set()
     for seed in range(300):
         broker, log = started()
         broker.append(log, b"a")
@@ -106,10 +106,10 @@ def test_no_record_gets_the_ids_of_an_undone_write_by_a_kill_and_a_power_cut():
         ids = log_reader.ids_of(log, 1, 2)
         _, torn = started(broker.storage.power_cut(Random(seed).randrange), 20)
         assert torn.log_end_offset in (1, 2)
-        found.add(torn.log_end_offset)
+        end_offsets.add(torn.log_end_offset)
         if torn.log_end_offset == 2:
             assert log_reader.ids_of(torn, 1, 2) == ids, seed
-    assert found == {1, 2}
+    assert end_offsets == {1, 2}
 
 
 @pytest.mark.parametrize("how", ["truncate", "a failed append"])
@@ -118,19 +118,19 @@ def test_the_note_on_a_disk_is_removed_before_a_file_is_cut(tmp_path, monkeypatc
     file = storage.open("0.log", create=True)
     file.append(b"ab")
     storage.note_until_cut(".uncut")
-    assert kept(tmp_path), "an append is no cut"
+    assert has_note(tmp_path), "an append is no cut"
     if how == "truncate":
         file.truncate(1)
     else:
         monkeypatch.setattr("os.write", lambda fd, data: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         with pytest.raises(Exception, match="No space left"):
             file.append(b"c")
-    assert not kept(tmp_path)
+    assert not has_note(tmp_path)
     storage.note_until_cut(".uncut")
-    assert kept(tmp_path)
+    assert has_note(tmp_path)
 
 
-def kept(directory):
+def has_note(directory):
     return (directory / ".uncut").exists()
 
 

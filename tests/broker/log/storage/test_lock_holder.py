@@ -39,9 +39,9 @@ def test_the_holder_is_named_and_not_the_last_server(tmp_path):
     (tmp_path / LOCK).write_text("4194303\n")
     with Holder(tmp_path / LOCK) as holder, pytest.raises(StorageError) as caught:
         storage.lock()
-    told = str(caught.value)
-    assert f"another process uses this data directory: pid {holder.pid}, started 20" in told
-    assert "import fcntl,sys" in told and "4194303" not in told
+    message = str(caught.value)
+    assert f"another process uses this data directory: pid {holder.pid}, started 20" in message
+    assert "import fcntl,sys" in message and "4194303" not in message
 
 
 def test_a_user_who_may_not_write_the_lock_cannot_open_it(tmp_path):
@@ -90,8 +90,8 @@ def test_where_the_device_has_another_number_the_process_id_in_the_file_decides(
     (proc / "locks").write_text(row(fd, 8, "00:01") + row(fd, 12, "00:02"))
     (proc / "12").mkdir()
     (proc / "12" / "cmdline").write_bytes(b"python\0-m\0flake\x1blog\0" + b"x" * 500)
-    told = holder_of(fd, proc)
-    assert told.startswith("pid 12, python -m flake?log xxx") and len(told) < 150
+    description = holder_of(fd, proc)
+    assert description.startswith("pid 12, python -m flake?log xxx") and len(description) < 150
 
 
 def test_a_lock_that_outlived_its_process_is_a_childs(lock):
@@ -100,9 +100,9 @@ def test_a_lock_that_outlived_its_process_is_a_childs(lock):
     assert holder_of(fd, proc) == "a child of process 13, which took the lock and has ended"
 
 
-@pytest.mark.parametrize("written, told", [("own", "pid "), ("", "a process"), ("x", "a process")])
-def test_without_proc_the_process_id_in_the_file_is_told_if_it_lives(lock, written, told):
+@pytest.mark.parametrize("written, description", [("own", "pid "), ("", "a process"), ("x", "a process")])
+def test_without_proc_the_process_id_in_the_file_is_told_if_it_lives(lock, written, description):
     fd, proc = lock
     own = f"{os.getpid()}\n"
     (proc.parent / "lock").write_text(own if written == "own" else written)
-    assert holder_of(fd, proc).startswith(told)
+    assert holder_of(fd, proc).startswith(description)

@@ -26,9 +26,9 @@ def storage(tmp_path):
 def made(storage, number, begin=0):
     """Make files, and sync them, so that they can be closed."""
     files = []
-    for each in range(begin, begin + number):
-        file = storage.open(f"d/{each}", create=True)
-        file.append(b"%d" % each)
+    for index in range(begin, begin + number):
+        file = storage.open(f"d/{index}", create=True)
+        file.append(b"%d" % index)
         file.sync()
         files.append(file)
     return files
@@ -217,8 +217,8 @@ def test_a_file_that_another_program_removed_is_named(storage, tmp_path):
     assert file.read_now(0, 1) is None
 
 
-@pytest.mark.parametrize("with_data, said", [(b"other", "another file has this"), (None, "it has 0 bytes, 1 were")])
-def test_a_file_that_another_program_exchanged_or_cut_is_refused_by_name(storage, tmp_path, with_data, said):
+@pytest.mark.parametrize("with_data, reason", [(b"other", "another file has this"), (None, "it has 0 bytes, 1 were")])
+def test_a_file_that_another_program_exchanged_or_cut_is_refused_by_name(storage, tmp_path, with_data, reason):
     file = made(storage, 1)[0]
     close(storage)
     if with_data is None:
@@ -227,7 +227,7 @@ def test_a_file_that_another_program_exchanged_or_cut_is_refused_by_name(storage
         (tmp_path / "new").write_bytes(with_data)
         os.rename(tmp_path / "new", tmp_path / "d/0")
     before = storage.open_count
-    with pytest.raises(StorageError, match=f"d/0: {said}"):
+    with pytest.raises(StorageError, match=f"d/0: {reason}"):
         file.append(b"a")
     assert storage.open_count <= before
 

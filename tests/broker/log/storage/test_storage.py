@@ -349,15 +349,15 @@ def test_a_disk_without_room_for_the_zeros_takes_what_is_appended(tmp_path):
             assert (ahead.size, ahead.read(38, 9).rstrip(b"\0")) == (45, b"\0\0yyyyy")
 
 
-@pytest.mark.parametrize("free, kept", [(6_300, b"0123456789"), (6_500, b"0123456789" + bytes(100))], ids=str)
-def test_zeros_do_not_take_the_last_of_a_disk(tmp_path, monkeypatch, free, kept):
+@pytest.mark.parametrize("free, stored", [(6_300, b"0123456789"), (6_500, b"0123456789" + bytes(100))], ids=str)
+def test_zeros_do_not_take_the_last_of_a_disk(tmp_path, monkeypatch, free, stored):
     """Otherwise a topic could not be created in the space that was freed on a full disk."""
     memory = MemoryStorage()
     memory.free_bytes = free
     monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=free // 100, f_frsize=100))
     for storage in (memory, OsStorage(str(tmp_path))):
         storage.open("f", create=True, ahead_bytes=100).append(b"0123456789")
-        assert content(storage, "f") == kept
+        assert content(storage, "f") == stored
 
 
 @contextmanager
@@ -413,12 +413,12 @@ def test_what_was_not_synced_may_be_whole_gone_torn_or_nonsense_page_by_page(mem
     memory.sync_directory("d")
     new = (bytes(range(1, 251)) * 50)[: 2 * PAGE_BYTES]
     file.append(new)
-    found = [content(after, "d/f") for after in cuts(memory)]
-    pages = [[f[n : n + PAGE_BYTES] for n in range(0, len(f), PAGE_BYTES)] for f in found if len(f) == len(new)]
-    whole = [[page == new[n * PAGE_BYTES :][: len(page)] for n, page in enumerate(each)] for each in pages]
+    contents = [content(after, "d/f") for after in cuts(memory)]
+    pages = [[f[n : n + PAGE_BYTES] for n in range(0, len(f), PAGE_BYTES)] for f in contents if len(f) == len(new)]
+    whole = [[page == new[n * PAGE_BYTES :][: len(page)] for n, page in enumerate(file_pages)] for file_pages in pages]
     assert [True, False] in whole and [False, True] in whole, "in any order"
-    assert new in found and b"" in found
-    flat = [page for each in pages for page in each]
+    assert new in contents and b"" in contents
+    flat = [page for file_pages in pages for page in file_pages]
     assert bytes(PAGE_BYTES) in flat, "zeros: the size is there, the data is not"
     assert any(page[:9] == new[:9] and page.endswith(bytes(9)) for page in flat), "torn"
     assert any(page[:9] not in (new[:9], bytes(9)) and page.count(0) < 99 for page in flat), "nonsense"

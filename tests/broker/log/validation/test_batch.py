@@ -59,13 +59,13 @@ def test_all_rules_together_say_what_each_rule_alone_says(fields, zstd, flipped)
         batch[-1 - flipped] ^= flipped  # no change if it is 0
     topic, broker = TopicConfig(max_message_bytes=90), BrokerConfig(max_batch_records=10)
 
-    def said(rules):
+    def result_of(rules):
         try:
             return rules(memoryview(bytearray(batch)), topic, broker, zstd)
         except ApiError as error:
             return error.code, error.message
 
-    assert said(validate) == said(validate_by_rule)
+    assert result_of(validate) == result_of(validate_by_rule)
 
 
 def test_a_good_batch_gives_its_header():

@@ -278,4 +278,4 @@ def test_what_passes_is_decoded_and_what_is_decoded_in_order_passes(data):
     if is_usual(bad):
         assert passes(bad, 1, check_fields)
     if passes(bad, number, check_fields):
-        assert [each.offset_delta for each in read_records(bytes(bad), number)] == list(range(number))
+        assert [record.offset_delta for record in read_records(bytes(bad), number)] == list(range(number))

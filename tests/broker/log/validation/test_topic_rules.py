@@ -25,8 +25,8 @@ CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY
 def met(batch, openable=OPENABLE, **topic):
     """Return the batch as the topic stores it: (its bytes, its header)."""
     sent, config = memoryview(bytearray(batch)), TopicConfig(**topic)
-    found = prepared(sent, config, openable)
-    return found.batch, found.header
+    stored = prepared(sent, config, openable)
+    return stored.batch, stored.header
 
 
 def prepared(sent, config, openable=OPENABLE):
@@ -140,8 +140,8 @@ def test_a_record_without_a_time_is_in_no_ones_past():
 def test_a_compacted_topic_names_the_records_without_a_key(policy, codec):
     refused = refusal(keyed(b"a", None, b"", None, codec=codec), ErrorCode.INVALID_RECORD, cleanup_policy=policy)
     assert [index for index, _ in refused.record_errors] == [1, 3]
-    said = "Compacted topic cannot accept message without key in topic partition flights-0"
-    assert {message for _, message in refused.record_errors} == {said}
+    reason = "Compacted topic cannot accept message without key in topic partition flights-0"
+    assert {message for _, message in refused.record_errors} == {reason}
 
 
 def test_a_compacted_topic_takes_keys_and_keeps_the_batch_as_it_came():
@@ -166,18 +166,18 @@ def test_an_answer_names_a_bounded_number_of_records_and_says_how_many_there_are
 
 
 @pytest.mark.parametrize("sent", Codec)
-@pytest.mark.parametrize("kept", CODECS)
-def test_a_batch_is_kept_in_the_topics_codec(sent, kept):
+@pytest.mark.parametrize("compression_type", CODECS)
+def test_a_batch_is_kept_in_the_topics_codec(sent, compression_type):
     values = [b"value %d" % n for n in range(50)]
     batch = batch_of(*values, codec=sent, producer_id=7, producer_epoch=2, base_sequence=30)
-    new, header = met(batch, compression_type=kept)
+    new, header = met(batch, compression_type=compression_type)
     verify(new, header)
     before = read_header(batch)
-    assert header.compression == CODECS[kept]
+    assert header.compression == CODECS[compression_type]
     changed = ("batch_length", "crc", "attributes")
     assert all(getattr(header, name) == getattr(before, name) for name in header._fields if name not in changed)
     assert decode_records(new) == decode_records(batch)
-    if sent == CODECS[kept]:
+    if sent == CODECS[compression_type]:
         assert bytes(new) == bytes(batch), "nothing was to be done"
 
 
@@ -267,8 +267,8 @@ def test_a_batch_of_more_records_than_are_opened_is_refused():
     and send it again."""
     few, many = keyed(*[b"k"] * 10_000), keyed(*[b"k"] * 10_001)
     assert met(few, cleanup_policy="compact")[0] == few
-    said = str(refusal(many, ErrorCode.MESSAGE_TOO_LARGE, cleanup_policy="compact"))
-    assert "10001 records" in said and "flakelog.max.opened.batch.records" in said
+    message = str(refusal(many, ErrorCode.MESSAGE_TOO_LARGE, cleanup_policy="compact"))
+    assert "10001 records" in message and "flakelog.max.opened.batch.records" in message
     assert met(many)[0] == many, "where it stays closed it is taken"
 
 
@@ -280,8 +280,8 @@ IDS = [b"%d" % id for id in (1 << 60, (1 << 60) + 1, (1 << 60) + 4096)]
 
 def with_ids(batch, openable=OPENABLE, **topic):
     sent, config = memoryview(bytearray(batch)), TopicConfig(id_header=True, **topic)
-    found = prepared(sent, config, openable)
-    return IdHeaders(config, found.opened)(found.header, RUNS)
+    stored = prepared(sent, config, openable)
+    return IdHeaders(config, stored.opened)(stored.header, RUNS)
 
 
 @pytest.mark.parametrize("codec", Codec)
