@@ -88,8 +88,8 @@ def test_a_client_of_another_listener_is_asked_nothing():
 @pytest.mark.parametrize("mechanism", NUMBERS)
 def test_scram_takes_two_tokens(client, mechanism, version):
     made = client.broker
-    known = {("ada", NUMBERS[mechanism]): credential("ada-secret", mechanism)}
-    made.change(Staged(Change(credentials=known)))
+    credentials = {("ada", NUMBERS[mechanism]): credential("ada-secret", mechanism)}
+    made.change(Staged(Change(credentials=credentials)))
     shake_hands(client, mechanism)
     scram = ScramClient("ada", "ada-secret", mechanism)
     final = scram.final(send_token(client, scram.first, version).auth_bytes)

@@ -47,7 +47,7 @@ def to_several(*parts, acks=1):
 
 def outcomes(client):
     """Return (error code, base offset) of each partition in the answers since the last call."""
-    return [(each.error_code, each.base_offset) for _, results in client.replies() for each in results]
+    return [(result.error_code, result.base_offset) for _, results in client.replies() for result in results]
 
 
 def ids_of(broker, topic="stamped", partition=0):
@@ -58,11 +58,11 @@ def ids_of(broker, topic="stamped", partition=0):
 def stamped_ids(client, topic="stamped", partition=0):
     """Return the ids in the headers of the records; a marker has none."""
     records = client.ask(FETCH, 12, fetch_request(topic, partition=partition)).partitions[0].records
-    found, position = [], 0
+    ids, position = [], 0
     while position < len(records):
-        found += [int(record.headers[0][1]) for record in decode_records(records, position) if record.headers]
+        ids += [int(record.headers[0][1]) for record in decode_records(records, position) if record.headers]
         position += 12 + int.from_bytes(records[position + 8 : position + 12], "big")
-    return found
+    return ids
 
 
 ZEROS = bomb(bytes(GIGABYTE))
@@ -369,7 +369,7 @@ def test_a_batch_that_waits_for_ids_goes_before_one_that_a_thread_stamps(monkeyp
     broker.create("stamped", **ID_HEADER)
     client = broker.connect()
     broker.worker.next_ids(broker.worker.max_batch, broker.now.wall_ms)
-    small, late = ((PRODUCE, 9, produce_request("stamped", batch=each)) for each in (batch_of(b"small"), large()))
+    small, late = ((PRODUCE, 9, produce_request("stamped", batch=batch)) for batch in (batch_of(b"small"), large()))
     client.send_together(small, late)
     broker.at(broker.now_ms + 100)
     broker.finish_all()

@@ -71,7 +71,7 @@ class Play:
         steps += [self.close, self.delete, self.alter, self.spend, self.wait]
         for _ in range(STEPS):
             self.chance.choice(steps)()
-            self.look()
+            self.check_answers()
         self.settle()
         self.check_logs()
 
@@ -139,8 +139,8 @@ class Play:
         """Delete a topic with its records, and make it again."""
         topic = self.chance.choice(list(TOPICS))
         self.check_logs([topic])
-        gone = self.marks_in(topic)
-        self.appended -= gone
+        marks = self.marks_in(topic)
+        self.appended -= marks
         self.lost |= {mark for sent in self.sent.values() for _, parts in sent for _, _, mark in parts}
         self.broker.delete(topic)
         self.broker.create(topic, 2, **TOPICS[topic])
@@ -161,7 +161,7 @@ class Play:
 
     # --- what must hold ------------------------------------------------------------------------------------------
 
-    def look(self):
+    def check_answers(self):
         for client in self.clients:
             self.take(client)
         assert not self.broker.reported, self.broker.reported
@@ -184,7 +184,7 @@ class Play:
         for _ in range(200):
             self.broker.finish_all()
             self.broker.at(self.broker.now_ms + 20)
-            self.look()
+            self.check_answers()
         assert not any(self.sent.values()), self.sent
         assert not self.broker.services.turn.reserved and not self.broker.services.turn.requests
         assert all(client.conn.opened is None and client.conn.readable for client in self.clients)
@@ -202,7 +202,7 @@ class Play:
             assert self.appended <= everywhere, "acknowledged, and not in the log"
 
     def marks_in(self, topic):
-        found = []
+        marks = []
         for partition in range(2):
             log = self.broker.log(topic, partition)
             ids = flattened(log_reader.ids_of(log, 0, log.log_end_offset))
@@ -215,11 +215,11 @@ class Play:
                 offset = header.last_offset + 1
                 opened = decode_records(data, position)
                 if "flakelog_id_header" in TOPICS[topic]:
-                    assert [int(each.headers[-1][1]) for each in opened] == ids[header.base_offset : offset]
-                found.append(int(opened[-1].value.split()[1]))
+                    assert [int(record.headers[-1][1]) for record in opened] == ids[header.base_offset : offset]
+                marks.append(int(opened[-1].value.split()[1]))
             self.broker.engine.closed(reader.conn)
-        assert len(found) == len(set(found)), "a batch is there twice"
-        return set(found)
+        assert len(marks) == len(set(marks)), "a batch is there twice"
+        return set(marks)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -52,11 +52,11 @@ def run_ahead(broker, max_ahead_ms=2 * DAY_MS, limit_ms=WALL_MS + 365 * DAY_MS):
 
 
 def ids_in(log):
-    return [first + each for first, length in ids_of(log, 0, log.log_end_offset) for each in range(length)]
+    return [first + number for first, length in ids_of(log, 0, log.log_end_offset) for number in range(length)]
 
 
 def asking(timeout_ms, partitions=(0,), acks=1):
-    parts = [("flights", each, memoryview(batch_of(b"x"))) for each in partitions]
+    parts = [("flights", partition, memoryview(batch_of(b"x"))) for partition in partitions]
     return PRODUCE, 9, ProduceRequest(None, acks, timeout_ms, parts, False)
 
 
@@ -205,11 +205,11 @@ def test_a_deleted_partition_waits_no_more():
 
 def test_a_coordinator_that_has_no_ids_is_named_too():
     before = EngineBroker(now_ms=DAY_MS)
-    asked = {"transactional_id": "x", "transaction_timeout": 60_000}
+    fields = {"transactional_id": "x", "transaction_timeout": 60_000}
     before.connect().ask(FIND_COORDINATOR, 1, {"key": "x", "key_type": 1})
-    before.connect().ask(INIT_PRODUCER_ID, 1, asked)
+    before.connect().ask(INIT_PRODUCER_ID, 1, fields)
     broker = before.restarted(later_ms=-DAY_MS + 1_000)
-    assert broker.connect().ask(INIT_PRODUCER_ID, 1, asked).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert broker.connect().ask(INIT_PRODUCER_ID, 1, fields).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     (name,) = broker.services.clock_waits.waiting(broker.now.wall_ms)
     assert name.startswith("__transaction_state-")
 

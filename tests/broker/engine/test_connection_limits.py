@@ -10,7 +10,7 @@ from tests.broker.engine_client import FETCH, METADATA, PRODUCE, EngineBroker, f
 
 def refusals(config, *addresses):
     limits = ConnectionLimits()
-    return [limits.opened(each, config, 0) is not None for each in addresses]
+    return [limits.opened(address, config, 0) is not None for address in addresses]
 
 
 def test_an_address_has_so_many_connections_and_no_more():
@@ -54,8 +54,8 @@ def test_connections_that_come_too_fast_pause_the_accepting():
 def test_a_listener_has_a_limit_of_its_own_under_that_of_all():
     """The setting is listener.name.NAME.max.connections (KIP-402)."""
     limits, config = ConnectionLimits({"INSIDE": ListenerLimits(max_connections=1)}), BrokerConfig(max_connections=3)
-    found = [limits.opened("a", config, 0, each) for each in ("INSIDE", "INSIDE", "OUTSIDE", "OUTSIDE")]
-    assert found == [None, "listener.name.inside.max.connections is 1", None, "max.connections is 3"]
+    reasons = [limits.opened("a", config, 0, listener) for listener in ("INSIDE", "INSIDE", "OUTSIDE", "OUTSIDE")]
+    assert reasons == [None, "listener.name.inside.max.connections is 1", None, "max.connections is 3"]
     limits.closed("a", "INSIDE")
     limits.closed("a", "INSIDE")
     assert limits.opened("a", config, 0, "INSIDE") is None
@@ -102,62 +102,62 @@ def test_requests_that_are_not_whole_claim_memory_and_past_the_limit_are_not_rea
 
 def test_a_request_that_is_whole_lets_in_who_waits_longest():
     broker = EngineBroker(queued_max_request_bytes=1)
-    one, two, three = (broker.connect() for _ in range(3))
-    _, whole = one.frame(3, 0, {"topics": [{"name": "x" * 100}]})
-    one.feed(whole[:50])
-    two.feed(HALF)
-    three.feed(HALF)
-    assert [each.conn.readable for each in (one, two, three)] == [True, False, False]
-    one.feed(whole[50:])
-    assert len(one.replies()) == 1
-    assert [each.conn.readable for each in (one, two, three)] == [True, True, False]
+    first, second, third = (broker.connect() for _ in range(3))
+    _, whole = first.frame(3, 0, {"topics": [{"name": "x" * 100}]})
+    first.feed(whole[:50])
+    second.feed(HALF)
+    third.feed(HALF)
+    assert [client.conn.readable for client in (first, second, third)] == [True, False, False]
+    first.feed(whole[50:])
+    assert len(first.replies()) == 1
+    assert [client.conn.readable for client in (first, second, third)] == [True, True, False]
 
 
 def test_a_peer_that_sends_without_a_pause_does_not_keep_its_claim():
     """Each of its reads ends inside the next request, which must wait for its turn."""
     broker = EngineBroker(queued_max_request_bytes=1)
-    one, two = broker.connect(), broker.connect()
-    _, whole = one.frame(3, 0, {"topics": [{"name": "x" * 100}]})
-    one.feed(whole[:50])
-    two.feed(HALF)
-    _, following = one.frame(3, 0, {"topics": [{"name": "x" * 100}]})
-    one.feed(whole[50:] + following[:50])
-    assert [each.conn.readable for each in (one, two)] == [False, True]
-    broker.engine.closed(two.conn)
-    assert one.conn.readable
-    one.feed(following[50:])
-    assert len(one.replies()) == 2
+    first, second = broker.connect(), broker.connect()
+    _, whole = first.frame(3, 0, {"topics": [{"name": "x" * 100}]})
+    first.feed(whole[:50])
+    second.feed(HALF)
+    _, following = first.frame(3, 0, {"topics": [{"name": "x" * 100}]})
+    first.feed(whole[50:] + following[:50])
+    assert [client.conn.readable for client in (first, second)] == [False, True]
+    broker.engine.closed(second.conn)
+    assert first.conn.readable
+    first.feed(following[50:])
+    assert len(first.replies()) == 2
 
 
 def test_a_peer_that_goes_gives_its_claim_back():
     broker = EngineBroker(queued_max_request_bytes=1)
-    one, two, three = (broker.connect() for _ in range(3))
-    for each in (one, two, three):
-        each.feed(HALF)
-    broker.engine.closed(two.conn)
-    assert not three.conn.readable
-    broker.engine.closed(one.conn)
-    assert three.conn.readable
+    first, second, third = (broker.connect() for _ in range(3))
+    for client in (first, second, third):
+        client.feed(HALF)
+    broker.engine.closed(second.conn)
+    assert not third.conn.readable
+    broker.engine.closed(first.conn)
+    assert third.conn.readable
 
 
 def test_a_peer_that_goes_before_its_request_is_executed_gives_its_claim_back():
     """Its last bytes and its end are found in one turn of the reactor."""
     broker = EngineBroker(queued_max_request_bytes=1)
-    one, two = broker.connect(), broker.connect()
-    _, whole = one.frame(3, 0, {"topics": [{"name": "x" * 100}]})
-    one.feed(whole[:50])
+    first, second = broker.connect(), broker.connect()
+    _, whole = first.frame(3, 0, {"topics": [{"name": "x" * 100}]})
+    first.feed(whole[:50])
     with broker.turn():
-        one.feed(whole[50:])
-        broker.engine.closed(one.conn)
-    two.feed(HALF)
-    assert two.conn.readable
+        first.feed(whole[50:])
+        broker.engine.closed(first.conn)
+    second.feed(HALF)
+    assert second.conn.readable
 
 
 def test_a_request_that_comes_whole_claims_nothing():
     broker = EngineBroker(queued_max_request_bytes=1)
-    one, two = broker.connect(), broker.connect()
-    one.feed(HALF)
-    assert two.ask(3, 0, {"topics": []}).topics == ()
+    first, second = broker.connect(), broker.connect()
+    first.feed(HALF)
+    assert second.ask(3, 0, {"topics": []}).topics == ()
 
 
 def test_a_request_that_is_whole_claims_nothing_also_where_its_connection_is_not_read_on():
@@ -189,32 +189,32 @@ def test_a_request_that_is_whole_claims_nothing_while_others_behind_it_wait():
 def test_the_shell_hears_that_it_shall_not_read_on_when_an_incomplete_request_has_no_room():
     """The shell went on to read, so a waiting request could take any memory."""
     broker = EngineBroker(queued_max_request_bytes=1)
-    one, two = broker.connect(), broker.connect()
-    one.feed(HALF)
+    first, second = broker.connect(), broker.connect()
+    first.feed(HALF)
     with broker.turn():
-        two.feed(HALF)
+        second.feed(HALF)
         broker.execute()
-        assert broker.engine.take_stalled() == [two.conn]
+        assert broker.engine.take_stalled() == [second.conn]
 
 
 @pytest.mark.parametrize("ends", ["the peer goes", "its request is whole"])
 def test_a_request_that_became_whole_while_it_had_no_room_is_executed_when_it_has(ends):
     """It was executed only when its peer sent more, and its connection was closed if the peer did not."""
     broker = EngineBroker(queued_max_request_bytes=1)
-    one, two = broker.connect(), broker.connect()
-    _, whole = one.frame(METADATA, 1, {"topics": []})
-    one.feed(whole[:5])
-    _, waits = two.frame(METADATA, 1, {"topics": [{"name": "x" * 200}]})
-    two.feed(waits[:50])
-    two.feed(waits[50:])
-    assert not two.replies()
+    first, second = broker.connect(), broker.connect()
+    _, whole = first.frame(METADATA, 1, {"topics": []})
+    first.feed(whole[:5])
+    _, waits = second.frame(METADATA, 1, {"topics": [{"name": "x" * 200}]})
+    second.feed(waits[:50])
+    second.feed(waits[50:])
+    assert not second.replies()
     if ends == "the peer goes":
-        broker.engine.closed(one.conn)
+        broker.engine.closed(first.conn)
         assert broker.engine.has_work
         broker.pump()
     else:
-        one.feed(whole[5:])
-    assert len(two.replies()) == 1
+        first.feed(whole[5:])
+    assert len(second.replies()) == 1
 
 
 PERIOD_MS = 30_000
@@ -283,12 +283,12 @@ def test_each_request_of_a_connection_has_a_time_of_its_own():
 
 def test_a_request_without_room_keeps_no_buffer_but_its_bytes_and_is_received_whole_later():
     broker = EngineBroker(queued_max_request_bytes=1)
-    one, two = broker.connect(), broker.connect()
-    one.feed(HALF)
-    _, whole = two.frame(METADATA, 1, {"topics": [{"name": "x" * 30_000}]})
-    two.feed(whole[:20_000])
-    assert len(two.conn.decoder.partial) == 20_000 - 4
-    broker.engine.closed(one.conn)
-    two.feed(whole[20_000:25_000])
-    two.feed(whole[25_000:])
-    assert len(two.replies()) == 1
+    first, second = broker.connect(), broker.connect()
+    first.feed(HALF)
+    _, whole = second.frame(METADATA, 1, {"topics": [{"name": "x" * 30_000}]})
+    second.feed(whole[:20_000])
+    assert len(second.conn.decoder.partial) == 20_000 - 4
+    broker.engine.closed(first.conn)
+    second.feed(whole[20_000:25_000])
+    second.feed(whole[25_000:])
+    assert len(second.replies()) == 1

@@ -194,7 +194,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_v0_with_those_that_ar
     assert int.from_bytes(client.received[4:8], "big") == 5
     answer = cold.decode(API_VERSIONS, 0, "response", body, 0, 0).newest
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(each.api_key, each.min_version, each.max_version) for each in answer.api_keys] == [(API_VERSIONS, 0, 4)]
+    assert [(api.api_key, api.min_version, api.max_version) for api in answer.api_keys] == [(API_VERSIONS, 0, 4)]
     assert client.closed is None
 
 
@@ -211,8 +211,8 @@ def test_api_versions_says_what_is_served(client, version):
     """The range of Produce begins at 0, because older librdkafka otherwise turns compression off (KAFKA-18659)."""
     named = {"client_software_name": "test", "client_software_version": "1"} if version >= 3 else {}
     ranges = {
-        each.api_key: (each.min_version, each.max_version)
-        for each in client.ask(API_VERSIONS, version, named).api_keys
+        api.api_key: (api.min_version, api.max_version)
+        for api in client.ask(API_VERSIONS, version, named).api_keys
     }
     assert ranges[PRODUCE] == (0, 13) and ranges[FETCH] == (4, 18) and ranges[11] == (0, 9)
 
@@ -262,7 +262,7 @@ def conversation(client):
         (FETCH, 12, fetch_request("flights")),
         (FETCH, 4, fetch_request("flights", 2)),
     ]  # fmt: skip
-    return [client.frame(*each) for each in frames]
+    return [client.frame(*request) for request in frames]
 
 
 def made():
@@ -366,7 +366,7 @@ def test_past_the_most_requests_in_flight_reading_stops_and_goes_on_when_one_is_
     assert not client.conn.readable
     producer.produce("flights", b"1", partition=1)
     producer.produce("flights", b"2", partition=2)
-    assert [answered for answered, _ in client.replies()] == [each[0] for each in sent[1:]]
+    assert [answered for answered, _ in client.replies()] == [correlation_id for correlation_id, _ in sent[1:]]
     assert client.conn.readable
 
 
@@ -377,10 +377,10 @@ def test_a_reader_that_leaves_its_answers_is_not_read_from_until_it_drains():
     slow = broker.connect(drains=False)
     sent = [slow.frame(FETCH, 12, fetch_request("flights")) for _ in range(4)]
     slow.feed(b"".join(data for _, data in sent))
-    assert [answered for answered, _ in slow.replies()] == [each[0] for each in sent[:2]]
+    assert [answered for answered, _ in slow.replies()] == [correlation_id for correlation_id, _ in sent[:2]]
     assert not slow.conn.readable
     slow.drain()
-    assert [answered for answered, _ in slow.replies()] == [each[0] for each in sent[2:]]
+    assert [answered for answered, _ in slow.replies()] == [correlation_id for correlation_id, _ in sent[2:]]
     slow.drain()
     assert slow.conn.readable and slow.conn.queued_bytes == 0
 
@@ -396,7 +396,7 @@ def test_answers_behind_one_that_waits_take_room_too():
     client.feed(b"".join(data for _, data in sent))
     assert not client.conn.readable and len(client.conn.slots) == 3
     broker.at(broker.now_ms + 1_000)
-    assert [answered for answered, _ in client.replies()] == [each[0] for each in sent]
+    assert [answered for answered, _ in client.replies()] == [correlation_id for correlation_id, _ in sent]
     assert client.conn.readable and client.conn.queued_bytes == 0
 
 
@@ -408,9 +408,9 @@ def test_a_connection_is_read_on_after_a_request_that_has_no_answer_where_others
     client = broker.connect()
     client.produce("flights", b"first")
     _, silent = client.frame(PRODUCE, 9, produce_request("flights", b"silent", acks=0))
-    asked, metadata = client.frame(METADATA, 9, {"topics": []})
+    correlation_id, metadata = client.frame(METADATA, 9, {"topics": []})
     client.feed(silent + metadata)
-    assert [answered for answered, _ in client.replies()] == [asked]
+    assert [answered for answered, _ in client.replies()] == [correlation_id]
     assert client.fetch("flights") == [b"first", b"silent"]
 
 
@@ -458,11 +458,11 @@ def test_bytes_that_come_while_a_backlog_waits_are_kept():
     clock = count(0, 1_000_000)  # each look at the clock takes a millisecond, so every request seems expensive
     broker = EngineBroker(engine=lambda services: Engine(services, lambda: next(clock)))
     flooder, polite = broker.connect(), broker.connect()
-    asked = []
+    correlation_ids = []
 
     def flood(number):
         frames = [flooder.frame(METADATA, 12, {"topics": []}) for _ in range(number)]
-        asked.extend(correlation_id for correlation_id, _ in frames)
+        correlation_ids.extend(correlation_id for correlation_id, _ in frames)
         flooder.feed(b"".join(data for _, data in frames))
 
     with broker.turn():
@@ -470,5 +470,5 @@ def test_bytes_that_come_while_a_backlog_waits_are_kept():
             flood(20)
             polite.send(METADATA, 12, {"topics": []})
             broker.execute()
-    assert [correlation_id for correlation_id, _ in flooder.replies()] == asked
+    assert [correlation_id for correlation_id, _ in flooder.replies()] == correlation_ids
     assert len(polite.replies()) == 5

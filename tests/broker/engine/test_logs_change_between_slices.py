@@ -115,9 +115,9 @@ def fetching(max_bytes, **more):
     return FETCH, 12, FetchRequest(more.pop("max_wait_ms", 0), more.pop("min_bytes", 1), max_bytes, parts, **more)
 
 
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_fetch_answers_each_partition_as_it_was_when_it_was_read(broker, slices, what):
-    change, errors = CHANGES[what]
+@pytest.mark.parametrize("event", CHANGES)
+def test_a_fetch_answers_each_partition_as_it_was_when_it_was_read(broker, slices, event):
+    change, errors = CHANGES[event]
     before = broker.services.log_of("flights", 0)
     region = before.segments.active.log
     records = bytes(region.read(0, region.size))
@@ -129,13 +129,13 @@ def test_a_fetch_answers_each_partition_as_it_was_when_it_was_read(broker, slice
 
 
 @pytest.mark.parametrize("timestamp", [0, -1, -2, -3])
-@pytest.mark.parametrize("what", CHANGES)
-def test_list_offsets_answers_each_partition_as_it_was_when_it_was_read(broker, slices, what, timestamp):
-    change, errors = CHANGES[what]
+@pytest.mark.parametrize("event", CHANGES)
+def test_list_offsets_answers_each_partition_as_it_was_when_it_was_read(broker, slices, event, timestamp):
+    change, errors = CHANGES[event]
     parts = [{"partition_index": n, "timestamp": timestamp, "current_leader_epoch": -1} for n in range(LAST + 1)]
     topics = [{"name": "flights", "partitions": parts}]
-    asked = {"replica_id": -1, "isolation_level": 0, "topics": topics}
-    answer = answer_of(broker, slices, change, LIST_OFFSETS, 7, asked)
+    fields = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+    answer = answer_of(broker, slices, change, LIST_OFFSETS, 7, fields)
     last = answer.topics[0].partitions[LAST]
     assert last.error_code in errors - {ErrorCode.OFFSET_OUT_OF_RANGE} | {ErrorCode.NONE}
 

@@ -81,7 +81,7 @@ class Threads(OpeningWorld):
         self.pump()
 
 
-class Asked:
+class SentRequest:
     """A request of a client: `parts` are [(topic, partition, mark)] of its batches."""
 
     def __init__(self, number, parts=(), silent=False):
@@ -105,7 +105,7 @@ class Play:
             self.broker.create(name, PARTITIONS, **settings)
         self.payments = TransactionalProducer(self.broker)
         assert self.payments.init() == 0
-        assert self.payments.add(*[(topic, each) for topic in TOPICS for each in range(PARTITIONS)]) == 0
+        assert self.payments.add(*[(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]) == 0
         self.payer = self.payments.client
         self.sequences = {}
         """By (client, topic, partition), without a client for the transaction: the next sequence, the last batch."""
@@ -136,7 +136,7 @@ class Play:
         steps = [self.turn] * 12 + [self.finish] * 10 + [self.close, self.spend, self.wait, self.disk, self.fail]
         for _ in range(STEPS):
             self.chance.choice(steps)()
-            self.look()
+            self.check_answers()
             if self.chance.random() < 0.1:
                 self.broker.storage.free_bytes = None
         self.settle()
@@ -159,20 +159,20 @@ class Play:
         if luck < 0.65:
             return self.produce(client)
         number, frame = client.frame(*self.cold())
-        self.sent[client].append(Asked(number))
+        self.sent[client].append(SentRequest(number))
         return frame
 
     def cold(self):
         """Return a request of another API: a change, or a large one, or one that waits."""
         chance = self.chance
-        names = [{"name": "no-such-topic-%d" % each} for each in range(900)]
+        names = [{"name": "no-such-topic-%d" % number} for number in range(900)]
         return chance.choice((
             lambda: (METADATA, 1, {"topics": []}),
             lambda: (METADATA, 4, {"topics": names, "allow_auto_topic_creation": False}),
-            lambda: (DELETE_TOPICS, 6, {"topics": [each | {"topic_id": None} for each in names], "timeout": 30_000}),
+            lambda: (DELETE_TOPICS, 6, {"topics": [topic | {"topic_id": None} for topic in names], "timeout": 30_000}),
             lambda: (DESCRIBE_CONFIGS, 1, {
-                "resources": [{"resource_type": 2, "resource_name": each["name"], "configuration_keys": None}
-                              for each in names],
+                "resources": [{"resource_type": 2, "resource_name": topic["name"], "configuration_keys": None}
+                              for topic in names],
                 "include_synonyms": False}),
             lambda: (FETCH, 12, fetch_request(chance.choice(list(TOPICS)), 10_000_000)),
             lambda: (FETCH, 12, fetch_request("plain", 0, max_wait_ms=50, min_bytes=1 << 20)),
@@ -195,7 +195,7 @@ class Play:
         kind = chance.choice(("usual", "usual", "idempotent", "transactional" if client is self.payer else "usual"))
         for topic in topics:
             partition = chance.randrange(PARTITIONS)
-            if kind == "usual" or any(each[:2] == (topic, partition) for each in parts):
+            if kind == "usual" or any(part[:2] == (topic, partition) for part in parts):
                 mark, batch = self.batch({})
                 if kind == "transactional":
                     continue
@@ -206,7 +206,7 @@ class Play:
             records.append((topic, partition, memoryview(batch)))
         name = self.payments.transactional_id if kind == "transactional" else None
         number, frame = client.frame(PRODUCE, 9, ProduceRequest(name, acks, chance.choice((20, 500)), records, False))
-        self.sent[client].append(Asked(number, parts, acks == 0))
+        self.sent[client].append(SentRequest(number, parts, acks == 0))
         return frame
 
     def in_sequence(self, client, topic, partition, transactional):
@@ -251,8 +251,8 @@ class Play:
             self.replace(client)
 
     def replace(self, client):
-        for asked in self.sent[client]:
-            self.lost |= {mark for _, _, mark in asked.parts}
+        for request in self.sent[client]:
+            self.lost |= {mark for _, _, mark in request.parts}
         self.sent[client] = []
         new = self.connect()
         if client is self.payer:
@@ -285,7 +285,7 @@ class Play:
 
     # --- what must hold ------------------------------------------------------------------------------------------
 
-    def look(self):
+    def check_answers(self):
         self.broker.pump()
         for client in list(self.clients):
             self.take(client)
@@ -302,10 +302,10 @@ class Play:
         for number, answer in client.replies():
             while waiting and waiting[0].silent:
                 self.silent |= {mark for _, _, mark in waiting.pop(0).parts}
-            asked = waiting.pop(0)
-            assert number == asked.number, f"answer {number} came, {asked.number} is next"
-            if asked.parts:
-                for (topic, _, mark), result in zip(asked.parts, answer, strict=True):
+            request = waiting.pop(0)
+            assert number == request.number, f"answer {number} came, {request.number} is next"
+            if request.parts:
+                for (topic, _, mark), result in zip(request.parts, answer, strict=True):
                     assert mark in self.rubbish or result.error_code not in CORRUPT, result
                     if topic in TOPICS and self.outcome.get(mark, (1,))[0]:
                         self.outcome[mark] = result.error_code, result.base_offset
@@ -318,15 +318,18 @@ class Play:
         for _ in range(300):
             self.broker.finish_all()
             self.broker.at(self.broker.now_ms + 50)
-            self.look()
+            self.check_answers()
         for _ in range(20):  # the longest throttle time
             self.broker.finish_all()
             self.broker.at(self.broker.now_ms + 5_000)
-            self.look()
-        left = {client: [each for each in asked if not each.silent] for client, asked in self.sent.items()}
-        assert not any(left.values()), {each: [one.number for one in asked] for each, asked in left.items() if asked}
-        for asked in self.sent.values():
-            self.silent |= {mark for each in asked for _, _, mark in each.parts}
+            self.check_answers()
+        unanswered = {
+            client: [request.number for request in requests if not request.silent]
+            for client, requests in self.sent.items()
+        }
+        assert not any(unanswered.values()), unanswered
+        for requests in self.sent.values():
+            self.silent |= {mark for request in requests for _, _, mark in request.parts}
         turn, memory = self.broker.services.turn, self.broker.engine.channel.memory
         assert not turn.reserved and not turn.requests and not self.broker.engine.has_work
         assert not memory.claimed_bytes and not memory._waiting
@@ -340,11 +343,11 @@ class Play:
         everywhere = {}
         for topic in TOPICS:
             for partition in range(PARTITIONS):
-                found = self.found_in(topic, partition)
-                assert not everywhere.keys() & found.keys(), "a batch is there twice"
-                everywhere |= found
+                base_offsets = self.found_in(topic, partition)
+                assert not everywhere.keys() & base_offsets.keys(), "a batch is there twice"
+                everywhere |= base_offsets
                 by_client = {}
-                for mark in [each for each in found if each not in self.again]:
+                for mark in [mark for mark in base_offsets if mark not in self.again]:
                     by_client.setdefault(self.owner[mark], []).append(mark)
                 for marks in by_client.values():
                     assert marks == sorted(marks), "out of order"
@@ -361,7 +364,7 @@ class Play:
         assert ids == sorted(set(ids)) and len(ids) == log.log_end_offset
         reader = self.broker.connect("reader")
         records = reader.ask(FETCH, 12, fetch_request(topic, partition=partition, max_bytes=1 << 30))
-        data, offset, found = records.partitions[0].records, 0, {}
+        data, offset, base_offsets = records.partitions[0].records, 0, {}
         for position, header in walk(data):
             assert header.base_offset == offset
             offset = header.last_offset + 1
@@ -369,12 +372,12 @@ class Play:
                 continue
             opened = decode_records(data, position)
             if "flakelog_id_header" in TOPICS[topic]:
-                assert [int(each.headers[-1][1]) for each in opened] == ids[header.base_offset : offset]
+                assert [int(record.headers[-1][1]) for record in opened] == ids[header.base_offset : offset]
             mark = int(opened[-1].value.split()[1])
-            assert mark not in found, "a batch is there twice"
-            found[mark] = header.base_offset
+            assert mark not in base_offsets, "a batch is there twice"
+            base_offsets[mark] = header.base_offset
         self.broker.engine.closed(reader.conn)
-        return found
+        return base_offsets
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -47,7 +47,7 @@ def client(broker):
 def to_all(batch=None, acks=1, wants_ids=False, **other):
     """Return a request with a batch for each partition; `other` maps p3 to the batch of partition 3."""
     batches = [other.get(f"p{n}", batch or batch_of(b"%d" % n)) for n in range(MANY)]
-    parts = [("flights", n, memoryview(each)) for n, each in enumerate(batches)]
+    parts = [("flights", n, memoryview(partition_batch)) for n, partition_batch in enumerate(batches)]
     return PRODUCE, 9, ProduceRequest(None, acks, 30_000, parts, wants_ids)
 
 
@@ -70,9 +70,10 @@ def until_half_is_appended(broker):
 
 def test_each_partition_gets_its_batch_and_the_answer_names_them_in_order(broker, client):
     results = client.ask(*to_all(wants_ids=True))
-    assert [(each.partition, each.error_code, each.base_offset) for each in results] == [(n, 0, 0) for n in range(MANY)]
+    outcomes = [(result.partition, result.error_code, result.base_offset) for result in results]
+    assert outcomes == [(n, 0, 0) for n in range(MANY)]
     assert [client.fetch("flights", partition=n) for n in range(MANY)] == [[b"%d" % n] for n in range(MANY)]
-    assert len({id for each in results for id in flattened(each.runs)}) == MANY
+    assert len({id for result in results for id in flattened(result.runs)}) == MANY
 
 
 def test_requests_of_other_connections_are_answered_between_its_slices(broker, client):
@@ -87,11 +88,11 @@ def test_requests_of_other_connections_are_answered_between_its_slices(broker, c
 
 
 def test_later_requests_of_the_connection_wait_for_it(broker, client):
-    asked = client.send_together(
+    correlation_ids = client.send_together(
         producing_to(("flights", MANY - 1)), to_all(), producing_to(("flights", MANY - 1)), VERSIONS
     )
     answers = client.replies()
-    assert [number for number, _ in answers] == asked
+    assert [number for number, _ in answers] == correlation_ids
     offsets = [results[-1].base_offset for _, results in answers[:-1]]
     assert offsets == [0, 1, 2]
 
@@ -101,7 +102,7 @@ def test_a_topic_deleted_between_slices_refuses_the_other_partitions(broker, cli
         client.send(*to_all())
         until_half_is_appended(broker)
         broker.delete("flights")
-    codes = [each.error_code for each in results_of(client)]
+    codes = [result.error_code for result in results_of(client)]
     assert codes == [0] * SLICE + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (MANY - SLICE)
 
 
@@ -119,7 +120,7 @@ def test_a_refused_batch_is_named_and_the_others_are_appended(broker, client):
     corrupt = bytearray(batch_of(b"x"))
     corrupt[-1] ^= 1
     results = client.ask(*to_all(p9=corrupt))
-    assert [n for n, each in enumerate(results) if each.error_code] == [9]
+    assert [n for n, result in enumerate(results) if result.error_code] == [9]
     assert ends(broker) == [int(n != 9) for n in range(MANY)]
 
 
@@ -140,19 +141,19 @@ def test_it_is_answered_once_all_of_it_is_on_the_disk():
     client.send(*to_all())
     assert held and not client.replies()
     broker.release()
-    assert {each.error_code for each in results_of(client)} == {0}
+    assert {result.error_code for result in results_of(client)} == {0}
 
 
 def test_a_producer_that_sends_it_again_gets_the_first_offsets(broker, client):
     request = to_all(of_producer(b"x", 0))
     first, again = client.ask(*request), client.ask(*request)
-    assert [each.base_offset for each in again] == [each.base_offset for each in first] == [0] * MANY
+    assert [result.base_offset for result in again] == [result.base_offset for result in first] == [0] * MANY
     assert ends(broker) == [1] * MANY
 
 
 def test_a_rule_of_the_topic_applies_to_each_batch(client, broker):
     broker.alter("flights", {"message.timestamp.type": "LogAppendTime"})
-    assert {each.log_append_time_ms for each in client.ask(*to_all())} == {broker.now.wall_ms}
+    assert {result.log_append_time_ms for result in client.ask(*to_all())} == {broker.now.wall_ms}
 
 
 def test_the_time_of_each_slice_counts_for_the_quota_of_the_client():
@@ -183,7 +184,7 @@ def test_without_ids_it_waits_as_a_whole():
     client.send(*to_all())
     assert sum(ends(broker)) == 0 and not client.replies()
     broker.at(broker.now_ms + 1)
-    assert {each.error_code for each in results_of(client)} == {0} and ends(broker) == [1] * MANY
+    assert {result.error_code for result in results_of(client)} == {0} and ends(broker) == [1] * MANY
 
 
 def test_batches_whose_ids_are_used_up_meanwhile_are_refused_and_may_be_sent_again():
@@ -196,10 +197,10 @@ def test_batches_whose_ids_are_used_up_meanwhile_are_refused_and_may_be_sent_aga
         until_half_is_appended(broker)
         broker.worker.next_ids(4_096 - SLICE, broker.now.wall_ms)
     broker.at(broker.now_ms + 100)
-    codes = [each.error_code for each in results_of(client)]
+    codes = [result.error_code for result in results_of(client)]
     assert codes == [0] * SLICE + [ErrorCode.REQUEST_TIMED_OUT] * (MANY - SLICE)
     assert ends(broker) == [1] * SLICE + [0] * (MANY - SLICE)
-    assert {each.error_code for each in client.ask(*to_all(of_producer(b"x", 0)))} == {0}
+    assert {result.error_code for result in client.ask(*to_all(of_producer(b"x", 0)))} == {0}
     assert ends(broker) == [1] * MANY
 
 
@@ -208,12 +209,12 @@ def test_records_that_take_long_to_check_are_checked_by_a_thread_before_any_is_a
     broker = OpeningWorld()
     broker.create("flights", MANY)
     client = broker.connect()
-    asked = client.send_together(to_all(p9=large(count=4_000)), VERSIONS)
+    correlation_ids = client.send_together(to_all(p9=large(count=4_000)), VERSIONS)
     assert broker.jobs and sum(ends(broker)) == 0 and not client.replies()
     broker.finish_all()
     answers = client.replies()
-    assert [number for number, _ in answers] == asked
-    assert {each.error_code for each in answers[0][1]} == {0}
+    assert [number for number, _ in answers] == correlation_ids
+    assert {result.error_code for result in answers[0][1]} == {0}
     assert ends(broker) == [4_000 if n == 9 else 1 for n in range(MANY)]
 
 

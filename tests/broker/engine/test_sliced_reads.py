@@ -109,10 +109,11 @@ def test_another_connection_is_answered_before_a_large_read_is(broker, request_o
         one_turn(broker)
         assert other.answered() and not client.received
     ((_, answer),) = client.replies()
-    found = answer.topics[0].partitions if hasattr(answer, "topics") else answer.partitions
-    assert [each.partition_index if hasattr(each, "partition_index") else each.partition for each in found] == [
-        *range(MANY)
-    ]
+    if hasattr(answer, "topics"):
+        indexes = [partition.partition_index for partition in answer.topics[0].partitions]
+    else:
+        indexes = [partition.partition for partition in answer.partitions]
+    assert indexes == [*range(MANY)]
 
 
 @pytest.mark.parametrize("request_of", [fetching, listing])
@@ -132,8 +133,8 @@ def test_a_read_of_few_partitions_is_executed_at_once(broker, reads, request_of)
 
 def test_later_requests_of_the_connection_are_answered_after_it(broker):
     client = broker.connect()
-    asked = client.send_together(fetching(), VERSIONS, listing(), fetching(1), VERSIONS)
-    assert client.answered() == asked
+    correlation_ids = client.send_together(fetching(), VERSIONS, listing(), fetching(1), VERSIONS)
+    assert client.answered() == correlation_ids
 
 
 def test_a_connection_closed_between_two_slices_drops_its_request(broker, reads):
@@ -157,7 +158,7 @@ def test_one_limit_of_bytes_counts_over_all_slices(own):
         client.produce("flights", b"x" * 3_000, partition=partition)
     for max_bytes, expected in ((4_000, [0]), (7_000, [0, last])):
         answer = client.ask(*fetching(last + 1, max_bytes=max_bytes))
-        assert [each.partition for each in answer.partitions if each.size] == expected
+        assert [partition.partition for partition in answer.partitions if partition.size] == expected
 
 
 def test_a_session_of_many_partitions_begins_once_and_goes_on(own):
@@ -168,7 +169,7 @@ def test_a_session_of_many_partitions_begins_once_and_goes_on(own):
     assert (len(own.services.fetch_sessions), own.services.fetch_sessions.partitions) == (1, number)
     client.produce("flights", b"x", partition=number - 1)
     next_one = FetchRequest(0, 1, 1 << 20, [], session_id=answer.session_id, session_epoch=1)
-    assert [each.partition for each in client.ask(FETCH, 12, next_one).partitions] == [number - 1]
+    assert [partition.partition for partition in client.ask(FETCH, 12, next_one).partitions] == [number - 1]
 
 
 def test_a_request_whose_session_goes_on_meanwhile_is_refused(own):
@@ -195,7 +196,7 @@ def test_a_partition_deleted_between_two_slices_is_answered_as_it_was_read(own, 
             one_turn(own)
         other.send(DELETE_TOPICS, 1, {"topic_names": ["flights"], "timeout": 1_000})
     ((_, answer),) = client.replies()
-    errors = [each.error_code for each in answer.partitions]
+    errors = [partition.error_code for partition in answer.partitions]
     assert errors[:PARTITIONS_AT_ONCE] == [0] * PARTITIONS_AT_ONCE and answer.partitions[0].size > 0
     assert set(errors[PARTITIONS_AT_ONCE:]) <= {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
@@ -232,16 +233,16 @@ def test_a_request_that_waits_for_more_bytes_waits_on_after_its_slices(own):
         assert not client.received
         other.produce("flights", b"x" * 2_000, partition=partition)
     ((_, answer),) = client.replies()
-    assert sum(each.size for each in answer.partitions) > 5_000
+    assert sum(partition.size for partition in answer.partitions) > 5_000
 
 
 def test_a_request_that_waits_is_answered_at_its_deadline(own):
     client = own.connect()
-    asked = client.send(*fetching(PARTITIONS_AT_ONCE + 100, max_wait_ms=500))
+    correlation_id = client.send(*fetching(PARTITIONS_AT_ONCE + 100, max_wait_ms=500))
     own.at(own.now_ms + 499)
     assert not client.received
     own.at(own.now_ms + 2)
-    assert client.answered() == [asked]
+    assert client.answered() == [correlation_id]
 
 
 def test_a_waiting_fetch_counts_with_its_partitions(own):
@@ -257,8 +258,8 @@ def test_past_the_limit_of_waiting_requests_a_large_fetch_is_answered_with_what_
     broker.create("flights", 30)
     first, second = broker.connect(), broker.connect()
     first.send(*fetching(30, max_wait_ms=100))
-    asked = second.send(*fetching(30, max_wait_ms=100))
-    assert not first.received and second.answered() == [asked]
+    correlation_id = second.send(*fetching(30, max_wait_ms=100))
+    assert not first.received and second.answered() == [correlation_id]
 
 
 def test_a_failure_that_a_test_wants_applies_to_an_answer_in_slices(own):
@@ -266,11 +267,11 @@ def test_a_failure_that_a_test_wants_applies_to_an_answer_in_slices(own):
     broker.create("flights", PARTITIONS_AT_ONCE + 1)
     client = broker.connect()
     broker.engine.delay(FETCH, 300, times=1)
-    asked = client.send(*fetching(PARTITIONS_AT_ONCE + 1, max_wait_ms=100))
+    correlation_id = client.send(*fetching(PARTITIONS_AT_ONCE + 1, max_wait_ms=100))
     broker.at(broker.now_ms + 250)
     assert not client.received
     broker.at(broker.now_ms + 400)
-    assert client.answered() == [asked]
+    assert client.answered() == [correlation_id]
 
 
 # --- all requests together -------------------------------------------------------------------------------------------
@@ -281,19 +282,19 @@ def test_a_failure_that_a_test_wants_applies_to_an_answer_in_slices(own):
 def test_new_reads_of_many_connections_share_one_budget_a_turn(broker, reads, request_of, number):
     clients = [broker.connect() for _ in range(40)]
     with broker.turn():
-        for each in clients:
-            each.send(*request_of(number))
+        for client in clients:
+            client.send(*request_of(number))
         one_turn(broker)
         assert most_of_a_turn(broker, reads) <= PARTITIONS_PER_TURN
-    assert [len(each.answered()) for each in clients] == [1] * len(clients)
+    assert [len(client.answered()) for client in clients] == [1] * len(clients)
     assert sum(reads) == len(clients) * number
 
 
 @pytest.mark.parametrize("number", [100, PARTITIONS_AT_ONCE, MANY])
 def test_waiting_fetches_whose_deadlines_meet_share_it(broker, reads, number):
     clients = [broker.connect() for _ in range(60)]
-    for each in clients:
-        each.send(*fetching(number, max_wait_ms=100))
+    for client in clients:
+        client.send(*fetching(number, max_wait_ms=100))
     reads.clear()
     broker.now_ms += 200
     with broker.turn():
@@ -301,32 +302,32 @@ def test_waiting_fetches_whose_deadlines_meet_share_it(broker, reads, number):
         one_turn(broker)
         assert most_of_a_turn(broker, reads) <= PARTITIONS_PER_TURN
     assert sum(reads) == len(clients) * number
-    assert [len(each.answered()) for each in clients] == [1] * len(clients)
+    assert [len(client.answered()) for client in clients] == [1] * len(clients)
 
 
 @pytest.mark.parametrize("number", [100, PARTITIONS_AT_ONCE])
 def test_waiting_fetches_that_one_append_answers_share_it(own, reads, number):
     clients = [own.connect() for _ in range(60)]
-    for each in clients:
-        each.send(*fetching(number, max_wait_ms=1_000))
+    for client in clients:
+        client.send(*fetching(number, max_wait_ms=1_000))
     reads.clear()
     writer = own.connect()
     with own.turn():
         writer.send(PRODUCE, 9, produce_request("flights", b"x"))
         one_turn(own)
         assert most_of_a_turn(own, reads) <= PARTITIONS_PER_TURN
-    assert [len(each.answered()) for each in clients] == [1] * len(clients)
+    assert [len(client.answered()) for client in clients] == [1] * len(clients)
 
 
 def test_a_small_fetch_does_not_wait_behind_large_ones(broker):
     large, small = [broker.connect() for _ in range(40)], broker.connect()
     with broker.turn():
-        for each in large:
-            each.send(*fetching(PARTITIONS_AT_ONCE))
+        for client in large:
+            client.send(*fetching(PARTITIONS_AT_ONCE))
         small.send(*fetching(1))
         one_turn(broker)
         assert small.answered()
-        assert sum(bool(each.received) for each in large) < len(large)
+        assert sum(bool(client.received) for client in large) < len(large)
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -385,15 +386,15 @@ def longest_turn_ms(request_of, connections, max_wait_ms):
     gc.freeze()
     try:
         with Collector() as collector, broker.turn():
-            for each in clients:
-                each.send(*request_of(10_000, **waits))
+            for client in clients:
+                client.send(*request_of(10_000, **waits))
             turns()
             broker.now_ms += 200
             timed(broker.engine.tick, broker.now)
             turns()
     finally:
         gc.unfreeze()
-    assert [len(each.answered()) for each in clients] == [1] * len(clients)
+    assert [len(client.answered()) for client in clients] == [1] * len(clients)
     return max(taken)
 
 

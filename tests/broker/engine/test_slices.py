@@ -56,7 +56,7 @@ def test_another_connection_is_answered_before_a_large_request_is(broker, client
         assert not client.received
         assert turns_until_answered(broker, client) > MANY / 500
     ((_, answer),) = client.replies()
-    assert [each.key for each in answer.coordinators] == KEYS[2]["coordinator_keys"]
+    assert [coordinator.key for coordinator in answer.coordinators] == KEYS[2]["coordinator_keys"]
 
 
 def test_a_large_answer_to_a_small_request_is_encoded_in_slices(broker, client):
@@ -73,8 +73,8 @@ def test_a_large_answer_to_a_small_request_is_encoded_in_slices(broker, client):
 
 
 def test_later_requests_of_the_connection_wait_for_it(broker, client):
-    asked = client.send_together(KEYS, VERSIONS, ALL_TOPICS, KEYS)
-    assert client.answered() == asked
+    correlation_ids = client.send_together(KEYS, VERSIONS, ALL_TOPICS, KEYS)
+    assert client.answered() == correlation_ids
 
 
 def test_later_requests_see_what_it_has_changed(broker, client):
@@ -83,13 +83,13 @@ def test_later_requests_see_what_it_has_changed(broker, client):
     produce = PRODUCE, 9, produce_request("t599", b"x")
     client.send_together((CREATE_TOPICS, 7, {"topics": topics, "timeout": 1_000, "validate_only": False}), produce)
     (_, created), (_, (produced,)) = client.replies()
-    assert {each.error_code for each in created.topics} == {0} and produced.error_code == 0
+    assert {topic.error_code for topic in created.topics} == {0} and produced.error_code == 0
 
 
 def test_what_the_connection_produced_before_is_answered_first(broker, client):
     broker.create("flights")
-    asked = client.send_together((PRODUCE, 9, produce_request("flights", b"x")), KEYS, VERSIONS)
-    assert client.answered() == asked
+    correlation_ids = client.send_together((PRODUCE, 9, produce_request("flights", b"x")), KEYS, VERSIONS)
+    assert client.answered() == correlation_ids
 
 
 def test_a_closed_connection_drops_its_request(broker, client):
@@ -127,20 +127,20 @@ def test_an_unexpected_fault_in_a_slice_closes_its_connection_only(broker, clien
 def test_large_requests_of_many_connections_take_turns_a_few_at_a_time(broker):
     clients = [broker.connect() for _ in range(2 * AT_ONCE)]
     with broker.turn():
-        for each in clients:
-            each.send(*KEYS)
-    assert [len(each.answered()) for each in clients] == [1] * len(clients)
+        for client in clients:
+            client.send(*KEYS)
+    assert [len(client.answered()) for client in clients] == [1] * len(clients)
 
 
 def test_a_connection_closed_while_its_large_request_waits_for_others_is_forgotten(broker):
     clients = [broker.connect() for _ in range(AT_ONCE + 2)]
     with broker.turn():
-        for each in clients:
-            each.send(*KEYS)
+        for client in clients:
+            client.send(*KEYS)
         broker.execute()
         broker.engine.closed(clients[-1].conn)
         broker.engine.closed(clients[0].conn)
-    assert [len(each.answered()) for each in clients] == [0] + [1] * AT_ONCE + [0]
+    assert [len(client.answered()) for client in clients] == [0] + [1] * AT_ONCE + [0]
 
 
 def test_slices_leave_most_of_the_time_to_others_while_those_have_requests():
@@ -172,26 +172,26 @@ def test_without_ids_it_is_executed_again_and_has_one_effect():
     client = broker.connect()
     client.ask(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
     broker.know({"wide": MANY})
-    places = [{"partition_index": n, "committed_offset": 3, "committed_metadata": ""} for n in range(MANY)]
+    partitions = [{"partition_index": n, "committed_offset": 3, "committed_metadata": ""} for n in range(MANY)]
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
     broker.at(broker.now_ms + 1)
     broker.worker.next_ids(broker.worker.max_batch, broker.now.wall_ms)
-    asked = client.send(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "wide", "partitions": places}]})
+    correlation_id = client.send(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "wide", "partitions": partitions}]})
     later = client.send(*VERSIONS)
     offsets_log = broker.services.log_of("__consumer_offsets", 0)
     assert client.answered() == [] and offsets_log.log_end_offset == 0
     broker.at(broker.now_ms + 10_000)
-    assert client.answered() == [asked, later] and offsets_log.log_end_offset == MANY
+    assert client.answered() == [correlation_id, later] and offsets_log.log_end_offset == MANY
 
 
 def test_an_injected_failure_applies_to_it():
     broker = EngineBroker(offsets_topic_num_partitions=1, engine=FaultyEngine)
     client = broker.connect()
     broker.engine.delay(FIND_COORDINATOR, 500, times=1)
-    asked = client.send(*KEYS)
+    correlation_id = client.send(*KEYS)
     assert client.answered() == []
     broker.at(broker.now_ms + 600)
-    assert client.answered() == [asked]
+    assert client.answered() == [correlation_id]
     broker.engine.close(FIND_COORDINATOR, "after")
     client.send(*KEYS)
     assert "after a FindCoordinator" in client.closed

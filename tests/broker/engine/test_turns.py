@@ -83,15 +83,15 @@ def test_beside_connections_that_pipeline_every_other_is_answered_in_its_turn(br
     with broker.turn():
         sent = [client.send_together(*[request_] * 600) for client in flooding]
         assert polite_turn(broker, polite, request_) == [1] * 10
-        found = [client.answered() for client in flooding]
+        answered = [client.answered() for client in flooding]
         for _ in range(100):
             assert polite_turn(broker, polite, request_) == [1] * 10
-            for client, before in zip(flooding, found, strict=True):
+            for client, before in zip(flooding, answered, strict=True):
                 more = client.answered()
                 assert len(more) <= FEW
                 before += more
-        assert all(5 < len(each) < 300 for each in found)
-    assert [before + client.answered() for client, before in zip(flooding, found, strict=True)] == sent
+        assert all(5 < len(correlation_ids) < 300 for correlation_ids in answered)
+    assert [before + client.answered() for client, before in zip(flooding, answered, strict=True)] == sent
 
 
 @REQUESTS
@@ -157,11 +157,11 @@ def test_one_that_pipelines_has_many_requests_executed_again_when_nobody_else_co
 def test_one_that_pipelines_alone_has_many_requests_executed_in_a_turn(broker, request_):
     client = broker.connect()
     with broker.turn():
-        sent, found, turns = client.send_together(*[request_] * 200), [], 0
+        sent, answered, turns = client.send_together(*[request_] * 200), [], 0
         while broker.engine.has_work:
             execute(broker)
-            found, turns = found + client.answered(), turns + 1
-        assert found == sent and turns <= 1 + len(sent) // ROUNDS_MAX
+            answered, turns = answered + client.answered(), turns + 1
+        assert answered == sent and turns <= 1 + len(sent) // ROUNDS_MAX
 
 
 def test_what_one_pipelines_alone_is_one_write_a_turn(broker):
@@ -207,17 +207,17 @@ def test_one_with_a_large_backlog_is_not_read_from_until_it_is_executed(broker):
         sent = client.send_together(*[producing(bytes(1_000))] * 200)
         assert client.conn.wants_data
         execute(broker)
-        found = client.answered()
+        answered = client.answered()
         assert not client.conn.wants_data and client.conn.readable
         assert client.conn in broker.engine.take_stalled()
         while broker.engine.has_work:
-            left_bytes = (len(sent) - len(found)) * 1_000
+            left_bytes = (len(sent) - len(answered)) * 1_000
             assert left_bytes < BACKLOG_BYTES or not client.conn.wants_data
             execute(broker)
-            found += client.answered()
-        assert client.conn.wants_data and found == sent
+            answered += client.answered()
+        assert client.conn.wants_data and answered == sent
         sent += client.send_together(producing(), producing())
-    assert found + client.answered() == sent
+    assert answered + client.answered() == sent
 
 
 def test_one_whose_large_backlog_is_executed_in_one_turn_is_read_on(broker):
@@ -253,23 +253,23 @@ def test_bytes_that_come_for_a_backlog_are_kept_behind_it(broker):
             sent += flooder.send_together(*map(producing, values))
             assert polite_turn(broker, [polite], asking()) == [1]
     assert flooder.answered() == sent
-    reader, found = broker.connect(), []
-    while len(found) < number:
-        found += reader.fetch("flights", len(found))
-    assert found == [b"%d" % n for n in range(number)]
+    reader, fetched = broker.connect(), []
+    while len(fetched) < number:
+        fetched += reader.fetch("flights", len(fetched))
+    assert fetched == [b"%d" % n for n in range(number)]
 
 
 @REQUESTS
 def test_the_backlog_of_a_connection_that_closes_is_dropped(broker, request_):
-    stays, gone = broker.connect(), broker.connect()
+    stays, leaves = broker.connect(), broker.connect()
     with broker.turn():
-        gone.send_together(*[request_] * 200)
+        leaves.send_together(*[request_] * 200)
         execute(broker)
-        executed = len(gone.answered())
-        broker.engine.closed(gone.conn)
+        executed = len(leaves.answered())
+        broker.engine.closed(leaves.conn)
         before = broker.services.log_of("flights", 0).log_end_offset
         assert polite_turn(broker, [stays], asking()) == [1]
-    assert not broker.engine.has_work and not gone.answered() and 0 < executed < 200
+    assert not broker.engine.has_work and not leaves.answered() and 0 < executed < 200
     assert broker.services.log_of("flights", 0).log_end_offset == before
 
 
@@ -294,20 +294,20 @@ def test_whatever_comes_when_each_connection_is_answered_in_order_and_its_record
     broker.create("durable", flakelog_durable_acks="true")
     clients = [broker.connect() for _ in range(3)]
     streams = [stream_of(client, number, records) for number, client in enumerate(clients)]
-    sent, left = [answers for answers, _ in streams], [data for _, data in streams]
+    sent, unsent = [answers for answers, _ in streams], [data for _, data in streams]
     with broker.turn():
-        for step, *rest in steps:
+        for step, *arguments in steps:
             if step == "receive":
-                number, size = rest
-                if clients[number].conn.wants_data and left[number]:
-                    clients[number].feed(left[number][:size])
-                    left[number] = left[number][size:]
+                number, size = arguments
+                if clients[number].conn.wants_data and unsent[number]:
+                    clients[number].feed(unsent[number][:size])
+                    unsent[number] = unsent[number][size:]
             elif step == "execute":
-                (clock.step_ns,) = rest
+                (clock.step_ns,) = arguments
                 execute(broker)
             else:
-                broker.at(broker.now_ms + rest[0])
-    for client, data in zip(clients, left, strict=True):
+                broker.at(broker.now_ms + arguments[0])
+    for client, data in zip(clients, unsent, strict=True):
         client.feed(data)
     broker.at(broker.now_ms + 100)
     assert [client.answered() for client in clients] == sent
@@ -329,5 +329,5 @@ def stream_of(client, number, records):
         (batch("flights", 0), asking(), batch("durable", 0), batch("flights", 1, acks=0), asking()),
         (batch("flights", 2), batch("durable", 1), batch("flights", 3), asking()),
     ]
-    frames = [client.frame(*each) for some in requests for each in some]
+    frames = [client.frame(*request) for group in requests for request in group]
     return [sent for sent, _ in frames if sent != 4], b"".join(data for _, data in frames)

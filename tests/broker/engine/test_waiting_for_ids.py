@@ -40,9 +40,9 @@ def broker():
     return broker
 
 
-def spend_ids(broker, left=0):
+def spend_ids(broker, remaining=0):
     """Give away the ids of this millisecond, so that only some are left."""
-    broker.worker.next_ids(IDS_IN_A_MS - left, broker.now.wall_ms)
+    broker.worker.next_ids(IDS_IN_A_MS - remaining, broker.now.wall_ms)
 
 
 def producing(*values, **more):
@@ -51,7 +51,7 @@ def producing(*values, **more):
 
 def producing_to(*partitions, records=1, acks=1):
     """Return a request for several partitions of flights."""
-    parts = [("flights", each, memoryview(batch_of(*[b"x"] * records))) for each in partitions]
+    parts = [("flights", partition, memoryview(batch_of(*[b"x"] * records))) for partition in partitions]
     return PRODUCE, 9, ProduceRequest(None, acks, 30_000, parts, False)
 
 
@@ -106,7 +106,7 @@ def test_without_ids_a_produce_is_held_and_comes_back_with_nothing_lost_or_twice
     assert other.fetch("flights") == [], "others are served on"
     broker.at(broker.now_ms + 2)
     assert [(answered, results[0].error_code) for answered, results in client.replies()] == [
-        (each[0], 0) for each in sent
+        (correlation_id, 0) for correlation_id, _ in sent
     ]
     assert client.fetch("flights") == [value for value in values for _ in range(100)]
 
@@ -166,7 +166,7 @@ def test_a_request_that_comes_while_an_earlier_one_is_held_waits_behind_it(broke
 def test_a_request_behind_a_held_one_is_executed_before_one_that_has_only_begun(broker, cut):
     client = broker.connect()
     spend_ids(broker)
-    frames = [client.frame(*each) for each in (producing(b"a"), (METADATA, 1, {"topics": []}), producing(b"b"))]
+    frames = [client.frame(*request) for request in (producing(b"a"), (METADATA, 1, {"topics": []}), producing(b"b"))]
     sent, pieces = zip(*frames, strict=True)
     client.feed(pieces[0] + pieces[1] + pieces[2][:cut])
     broker.at(broker.now_ms + 5)
@@ -191,7 +191,7 @@ def test_held_requests_are_answered_before_the_connection_is_closed_for_bytes_be
 def test_idempotent_batches_in_flight_keep_their_sequence(broker):
     """Ids are short in the middle of them: the first are written immediately, and none is out of order later."""
     client = broker.connect()
-    spend_ids(broker, left=5)
+    spend_ids(broker, remaining=5)
     batches = [
         batch_of(*[b"%d" % n] * 2, producer_id=7, producer_epoch=0, base_sequence=2 * n) for n in range(5)
     ]
@@ -205,12 +205,12 @@ def test_idempotent_batches_in_flight_keep_their_sequence(broker):
 def test_records_of_a_turn_that_want_more_ids_than_a_millisecond_has_come_in_several(broker):
     client = broker.connect()
     sent = client.send_together(*[producing(*[b"%d" % n] * 3_000) for n in range(4)])
-    found = []
+    replies = []
     for _ in range(8):
-        found += client.replies()
+        replies += client.replies()
         broker.at(broker.now_ms + 1)
-    assert [correlation_id for correlation_id, _ in found] == sent
-    assert [result.base_offset for _, (result,) in found] == [0, 3_000, 6_000, 9_000]
+    assert [correlation_id for correlation_id, _ in replies] == sent
+    assert [result.base_offset for _, (result,) in replies] == [0, 3_000, 6_000, 9_000]
 
 
 # --- several connections ---------------------------------------------------------------------------------------------
@@ -258,15 +258,15 @@ def test_several_connections_are_held_and_each_is_answered_in_its_order(broker):
 
 
 def test_a_connection_that_closes_while_it_is_held_has_nothing_written_and_the_others_are_answered(broker):
-    stays, gone, later = (broker.connect() for _ in range(3))
+    stays, leaves, later = (broker.connect() for _ in range(3))
     spend_ids(broker)
     with broker.turn():
         sent = stays.send_together(producing(b"a"), producing(b"b"))
-        gone.send_together(producing(b"lost"), producing_to(0, 1), (METADATA, 1, {"topics": []}))
+        leaves.send_together(producing(b"lost"), producing_to(0, 1), (METADATA, 1, {"topics": []}))
         sent_later = later.send_together(producing_to(1, 2))
-    broker.engine.closed(gone.conn)
+    broker.engine.closed(leaves.conn)
     broker.at(broker.now_ms + 5)
-    assert (stays.answered(), later.answered(), gone.answered()) == (sent, sent_later, [])
+    assert (stays.answered(), later.answered(), leaves.answered()) == (sent, sent_later, [])
     assert ends(broker) == [2, 1, 1] and stays.fetch("flights") == [b"a", b"b"]
     assert len(broker.services.purgatory) == 0 and not broker.reported
 
@@ -285,7 +285,7 @@ def test_a_held_peer_that_goes_leaves_nothing_behind():
 
 def test_requests_for_which_there_were_ids_are_answered_immediately(broker):
     first, second = broker.connect(), broker.connect()
-    spend_ids(broker, left=TOGETHER_RECORDS_MAX // 2)
+    spend_ids(broker, remaining=TOGETHER_RECORDS_MAX // 2)
     first.send(*producing(*[b"a"] * 2_000))
     assert len(first.answered()) == 1
     second.send(*producing(*[b"b"] * 2_000))
@@ -302,13 +302,13 @@ def test_ids_that_are_short_for_long_hold_everybody_until_each_had_its_turn(brok
     clients = [broker.connect() for _ in range(4)]
     with broker.turn():
         sent = [client.send_together(*[producing(*[b"x"] * 3_000) for _ in range(3)]) for client in clients]
-    found, began_ms = [[] for _ in clients], broker.now_ms
-    while sum(map(len, found)) < 12:
-        for client, each in zip(clients, found, strict=True):
-            each += client.answered()
+    answered, began_ms = [[] for _ in clients], broker.now_ms
+    while sum(map(len, answered)) < 12:
+        for client, correlation_ids in zip(clients, answered, strict=True):
+            correlation_ids += client.answered()
         broker.at(broker.now_ms + 1)
         assert broker.now_ms < began_ms + 30
-    assert found == sent and ends(broker)[0] == 36_000
+    assert answered == sent and ends(broker)[0] == 36_000
 
 
 # --- several partitions ----------------------------------------------------------------------------------------------
@@ -327,29 +327,30 @@ def test_a_request_of_two_partitions_is_held_whole():
     assert [broker.services.log_of("flights", n).log_end_offset for n in (0, 1)] == [0, 0]
     broker.at(broker.now_ms + 2)
     ((_, results),) = client.replies()
-    assert [(each.error_code, each.base_offset) for each in results] == [(0, 0), (0, 0)]
+    assert [(result.error_code, result.base_offset) for result in results] == [(0, 0), (0, 0)]
     assert [broker.services.log_of("flights", n).log_end_offset for n in (0, 1)] == [60, 60]
 
 
-@pytest.mark.parametrize("left", [0, 1, 2, 3, 4, 5])
-def test_requests_of_several_partitions_and_of_one_are_all_answered_in_order_and_written_once(broker, left):
+@pytest.mark.parametrize("remaining", [0, 1, 2, 3, 4, 5])
+def test_requests_of_several_partitions_and_of_one_are_all_answered_in_order_and_written_once(broker, remaining):
     """Whatever is left of the ids, no record is there twice."""
-    one, two = broker.connect(), broker.connect()
-    spend_ids(broker, left)
+    first, second = broker.connect(), broker.connect()
+    spend_ids(broker, remaining)
     with broker.turn():
         sent = [
-            one.send_together(producing_to(0, 1), producing(b"y"), producing_to(1, 2)),
-            two.send_together(producing(b"z", partition=2), producing_to(2, 0), (METADATA, 1, {"topics": []})),
+            first.send_together(producing_to(0, 1), producing(b"y"), producing_to(1, 2)),
+            second.send_together(producing(b"z", partition=2), producing_to(2, 0), (METADATA, 1, {"topics": []})),
         ]
     broker.at(broker.now_ms + 5)
-    answers = [one.replies(), two.replies()]
-    assert [[correlation_id for correlation_id, _ in each] for each in answers] == sent
-    results = [result for each in answers for _, results in each if isinstance(results, list) for result in results]
+    answers = [first.replies(), second.replies()]
+    assert [[correlation_id for correlation_id, _ in replies] for replies in answers] == sent
+    produced = [results for replies in answers for _, results in replies if isinstance(results, list)]
+    results = [result for results in produced for result in results]
     # A request of which a part was written must be answered; the client sends the rest again.
     assert {result.error_code for result in results} <= {0, ErrorCode.REQUEST_TIMED_OUT}
     written = [(result.partition, result.base_offset) for result in results if result.error_code == 0]
     assert len(set(written)) == len(written) == sum(ends(broker))
-    assert left or len(written) == 8
+    assert remaining or len(written) == 8
 
 
 def test_a_partition_that_is_refused_in_a_held_request_is_answered_with_the_others(broker):
@@ -461,7 +462,7 @@ def test_another_request_that_needs_an_id_is_held_too_and_those_behind_it_wait(b
     client.ask(FIND_COORDINATOR, 1, {"key": "x", "key_type": 1})
     spend_ids(broker)
     fields = {"transactional_id": "payments", "transaction_timeout": 60_000}
-    frames = [client.frame(*each) for each in ((INIT_PRODUCER_ID, 1, fields), (METADATA, 1, {"topics": []}))]
+    frames = [client.frame(*request) for request in ((INIT_PRODUCER_ID, 1, fields), (METADATA, 1, {"topics": []}))]
     sent = [correlation_id for correlation_id, _ in frames]
     stream = b"".join(data for _, data in frames)
     client.feed(stream[:-3])
