@@ -25,8 +25,8 @@ def taught(templates, codec, frames):
 
 def opened(templates, frame):
     """Return what a template reads of a frame, None for a frame that has none."""
-    found = templates.open(frame)
-    if found is None:
+    reading = templates.open(frame)
+    if reading is None:
         return None
-    template, correlation_id, request, _ = found
+    template, correlation_id, request, _ = reading
     return template.version, template.client_id, correlation_id, request

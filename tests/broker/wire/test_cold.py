@@ -108,7 +108,7 @@ def build(cls, values):
     for plan in plan_of(cls):
         value = values.get(plan.name, plan.default)
         if plan.name in values and plan.nested is not None:
-            value = tuple(build(plan.nested, each) for each in value) if plan.array else build(plan.nested, value)
+            value = tuple(build(plan.nested, nested) for nested in value) if plan.array else build(plan.nested, value)
         made[plan.name] = value
     return cls(**made)
 
@@ -162,7 +162,8 @@ def write_with_unknown_tags(cls, entity):
         if plan.nested is None:
             get_field_writer(field, True, False, False)(out, value)
         elif plan.array:
-            out.write(bytes([len(value) + 1]) + b"".join(write_with_unknown_tags(plan.nested, each) for each in value))
+            nested = [write_with_unknown_tags(plan.nested, entity) for entity in value]
+            out.write(bytes([len(value) + 1]) + b"".join(nested))
         else:
             out.write(b"\x01" * plan.optional + write_with_unknown_tags(plan.nested, value))
     out.write(tag_section({9999: b"from the future"}))
@@ -190,8 +191,8 @@ def test_our_reader_reads_every_version_as_kios_own(api_key, kind):
 def test_an_array_that_says_more_than_there_is_takes_no_memory_for_it(api_key, version, count):
     """kio's own reader allocates the array beforehand, and aborts the process if there is not enough memory."""
     body = count + b"\0\0\0"
-    said = f"Request v{version}: an array at byte .* says .* more than the bytes that follow can hold"
-    with pytest.raises(WireError, match=said):
+    message = f"Request v{version}: an array at byte .* says .* more than the bytes that follow can hold"
+    with pytest.raises(WireError, match=message):
         cold.decode(api_key, version, "request", body, 0, newest=version)
 
 
@@ -203,19 +204,19 @@ def test_the_partitions_of_an_order_count_against_the_limit():
     cold.decode(STOP_REPLICA, 4, "request", body, 0, 4, RequestLimits(partitions=4))
 
 
-@pytest.mark.parametrize("byte, told", [(b"\0", False), (b"\1", True), (b"\2", True), (b"\xff", True)])
-def test_every_byte_but_zero_is_true(byte, told):
+@pytest.mark.parametrize("byte, is_true", [(b"\0", False), (b"\1", True), (b"\2", True), (b"\xff", True)])
+def test_every_byte_but_zero_is_true(byte, is_true):
     """Kafka reads it so. kio's own reader stops there, in a message with an array and in one without."""
-    assert cold.decode(METADATA, 4, "request", b"\0\0\0\0" + byte, 0, 13).newest.allow_auto_topic_creation is told
-    assert cold.decode(END_TXN, 1, "request", b"\0\1x" + bytes(10) + byte, 0, 5).newest.committed is told
+    assert cold.decode(METADATA, 4, "request", b"\0\0\0\0" + byte, 0, 13).newest.allow_auto_topic_creation is is_true
+    assert cold.decode(END_TXN, 1, "request", b"\0\1x" + bytes(10) + byte, 0, 5).newest.committed is is_true
 
 
 @pytest.mark.parametrize("wanted_ms", [2**63 - 1, -(2**63), -1, 86_400_000])
 def test_a_duration_may_be_longer_than_there_are_days_for(wanted_ms):
     """OffsetCommit's retention is one: Kafka accepts every long, but kio's own reader stops past Python's timedelta."""
     body = cold.encode(OFFSET_COMMIT, 4, "request", {"group_id": "g", "retention_time": wanted_ms})
-    told = cold.decode(OFFSET_COMMIT, 4, "request", body, 0, 4).newest.retention_time
-    assert told // timedelta(milliseconds=1) == max(LONGEST_MS[0], min(wanted_ms, LONGEST_MS[1]))
+    retention = cold.decode(OFFSET_COMMIT, 4, "request", body, 0, 4).newest.retention_time
+    assert retention // timedelta(milliseconds=1) == max(LONGEST_MS[0], min(wanted_ms, LONGEST_MS[1]))
 
 
 @pytest.mark.parametrize("code", [-2, 134, 32_767])

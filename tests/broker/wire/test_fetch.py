@@ -97,13 +97,13 @@ def test_the_schema_reads_our_request(version):
         for topic in read.topics for p in topic.partitions
     ]  # fmt: skip
     forgotten = getattr(read, "forgotten_topics_data", ())
-    found = FetchRequest(
+    rebuilt = FetchRequest(
         cold.milliseconds(read.max_wait), read.min_bytes, read.max_bytes, partitions, read.isolation_level,
         getattr(read, "session_id", 0), getattr(read, "session_epoch", -1),
         tuple((topic_of(topic, name), p) for topic in forgotten for p in topic.partitions),
         getattr(read, "rack_id", ""),
     )  # fmt: skip
-    assert found == request
+    assert rebuilt == request
 
 
 def topic_of(topic, names):
@@ -119,7 +119,7 @@ def test_we_read_the_schemas_request(version):
     def partition(p):
         fields = {"partition": p.partition, "fetch_offset": p.fetch_offset, "partition_max_bytes": p.max_bytes}
         more = ("current_leader_epoch", "last_fetched_epoch", "log_start_offset")
-        return fields | {each: getattr(p, each) for each in more}
+        return fields | {field: getattr(p, field) for field in more}
 
     fields = {
         "replica_id": -1, "max_wait": 500, "min_bytes": 1, "max_bytes": 50 << 20, "isolation_level": 1,
@@ -142,8 +142,8 @@ def test_the_schema_reads_our_diverging_epoch(version, with_ids):
     response.partitions[0].diverging = (3, 2**40)
     body = bytes_of(fetch.encode_response(version, response))
     read, _ = schema(version, "response", body)
-    found = [p.diverging_epoch for topic in read.responses for p in topic.partitions]
-    assert [(each.epoch, each.end_offset) for each in found] == [(3, 2**40), (-1, -1), (-1, -1)]
+    diverging = [p.diverging_epoch for topic in read.responses for p in topic.partitions]
+    assert [(end.epoch, end.end_offset) for end in diverging] == [(3, 2**40), (-1, -1), (-1, -1)]
     assert fetch.decode_response(version, memoryview(body), 0).partitions[0].diverging == (3, 2**40)
 
 
@@ -164,7 +164,7 @@ def test_the_schema_reads_our_answer(version, with_ids):
     response = answer_of(version, with_ids and version >= fetch.FLEXIBLE)
     read, _ = schema(version, "response", bytes_of(fetch.encode_response(version, response)))
     name = ("topic_id",) if version >= fetch.TOPIC_IDS else ("topic", "name")
-    found = [
+    rebuilt = [
         FetchedPartition(
             topic_of(topic, name), p.partition_index, int(p.error_code), p.high_watermark, p.last_stable_offset,
             getattr(p, "log_start_offset", -1),
@@ -173,7 +173,7 @@ def test_the_schema_reads_our_answer(version, with_ids):
         )
         for topic in read.responses for p in topic.partitions
     ]  # fmt: skip
-    assert found == answer_of(version).partitions
+    assert rebuilt == answer_of(version).partitions
     assert cold.milliseconds(read.throttle_time) == 9
     assert (int(getattr(read, "error_code", 0)), getattr(read, "session_id", 0)) == (
         response.error_code,
@@ -242,13 +242,13 @@ def test_a_followers_id_is_read_from_its_tag(version):
 @pytest.mark.parametrize("version", FLEXIBLE)
 def test_tags_from_the_future_are_passed_over(version):
     """The tags are those of KIP-482."""
-    one = request_of(version)
-    one = one._replace(partitions=one.partitions[:1], forgotten=(), rack="")
-    plain = fetch.encode_request(version, one)
+    request = request_of(version)
+    request = request._replace(partitions=request.partitions[:1], forgotten=(), rack="")
+    plain = fetch.encode_request(version, request)
     assert plain.endswith(b"\0\0" + b"\x01" + b"\x01" + b"\0"), "partition, topic; forgotten; rack; top level"
     future = tag_section({4: b"", 9999: b"from the future"})
     body = plain[:-5] + future + future + b"\x01\x01" + tag_section({0: b"\x02c", tags.IDS: tags.REQUEST, 70_000: b"y"})
-    assert fetch.decode_request(version, memoryview(body), 0) == one._replace(wants_ids=True)
+    assert fetch.decode_request(version, memoryview(body), 0) == request._replace(wants_ids=True)
 
 
 # --- new leaders (KIP-951) ---------------------------------------------------------------------------------------
@@ -426,10 +426,10 @@ def test_garbage_is_read_or_a_wire_error(version, garbage):
 def test_an_array_that_claims_a_billion_items_takes_no_memory(version, count, array):
     """The claim is checked against the remaining bytes before memory is allocated (DESIGN rule 4)."""
     version = 7 if version == 4 and array == "forgotten" else version
-    none, one = (b"\x01", b"\x02") if version >= 12 else (b"\0\0\0\0", b"\0\0\0\1")
+    no_items, one_item = (b"\x01", b"\x02") if version >= 12 else (b"\0\0\0\0", b"\0\0\0\1")
     head = fetch.encode_request(version, FetchRequest(0, 0, 0, []))[: 17 if version == 4 else 25]
     name = b"\x02a" if version >= 12 else b"\0\1a"
-    body = head + {"topics": b"", "partitions": one + name, "forgotten": none + one + name}[array] + count
+    body = head + {"topics": b"", "partitions": one_item + name, "forgotten": no_items + one_item + name}[array] + count
     tracemalloc.start()
     try:
         with pytest.raises(WireError, match="1000000000 items"):

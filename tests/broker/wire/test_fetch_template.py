@@ -87,8 +87,8 @@ def test_other_fields_are_part_of_the_key(version, fields):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_for_no_or_several_partitions_has_none(version):
-    (one,) = request_of(version).partitions
-    for partitions in ([], [one, one._replace(partition=4)]):
+    (partition,) = request_of(version).partitions
+    for partitions in ([], [partition, partition._replace(partition=4)]):
         frame = frame_of(version, request_of(version, partitions=partitions))
         assert opened(learned(frame_of(version), frame), frame) is None
 
@@ -112,8 +112,8 @@ def test_names_of_every_length_are_read_as_by_the_full_decoder(version, size):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_frame_longer_than_a_key_may_be_has_none(version):
-    rest = len(frame_of(version, client_id=""))
-    longest, longer = (frame_of(version, client_id="c" * (KEY_BYTES_MAX + more - rest)) for more in (0, 1))
+    other_bytes = len(frame_of(version, client_id=""))
+    longest, longer = (frame_of(version, client_id="c" * (KEY_BYTES_MAX + more - other_bytes)) for more in (0, 1))
     assert opened(learned(longest), longest) == decoded(longest) is not None
     assert opened(learned(longer), longer) is None
 
@@ -141,11 +141,11 @@ def test_a_client_id_that_is_not_utf_8_has_none(version):
 def test_a_frame_that_differs_in_a_bit_or_is_cut_is_read_as_by_the_full_decoder_or_has_none(version):
     whole = frame_of(version, request_of(version, rack="eu"))
     templates = learned(whole)
-    for place in range(len(whole)):
-        assert opened(templates, whole[:place]) is None
+    for position in range(len(whole)):
+        assert opened(templates, whole[:position]) is None
         for bit in range(8):
             frame = memoryview(bytearray(whole))
-            frame[place] ^= 1 << bit
+            frame[position] ^= 1 << bit
             assert opened(templates, frame) in (None, decoded(frame))
     assert opened(templates, memoryview(bytes(whole) + b"\0")) is None
 
@@ -157,12 +157,12 @@ def test_a_template_never_reads_anything_but_what_the_full_decoder_reads(data):
     names = st.sampled_from(["flights", "f", "flights-2", "x" * 126, "x" * 200])
 
     def frame():
-        asked = st.builds(
+        partitions = st.builds(
             FetchPartition, st.just(TOPIC_ID) if version >= fetch.TOPIC_IDS else names, st.integers(0, 2), numbers_64,
             st.sampled_from([0, 1 << 20]), st.integers(-1, 1), st.just(-1), st.just(-1),
         )  # fmt: skip
         request = FetchRequest(
-            500, 1, 1 << 20, data.draw(st.lists(asked, min_size=1, max_size=2)),
+            500, 1, 1 << 20, data.draw(st.lists(partitions, min_size=1, max_size=2)),
             session_id=data.draw(numbers_32), session_epoch=data.draw(numbers_32),
             rack=data.draw(st.sampled_from(["", "eu"])), replica_id=data.draw(st.sampled_from([CONSUMER, 1])),
             replica_epoch=data.draw(st.sampled_from([-1, 7])),
@@ -171,8 +171,8 @@ def test_a_template_never_reads_anything_but_what_the_full_decoder_reads(data):
 
     frames = [frame() for _ in range(6)]
     templates = learned(*frames[:3])
-    for each in frames:
-        assert opened(templates, each) in (None, decoded(each))
+    for received in frames:
+        assert opened(templates, received) in (None, decoded(received))
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -187,16 +187,16 @@ def in_full(version, correlation_id, response):
 
 def joined(parts):
     return b"".join(
-        each.file.read(each.position, each.length) if isinstance(each, FileRegion) else each for each in parts
+        part.file.read(part.position, part.length) if isinstance(part, FileRegion) else part for part in parts
     )
 
 
 def answer_of(version, **fields):
     topic = TOPIC_ID if version >= fetch.TOPIC_IDS else "flights"
-    found = FetchedPartition(topic, 3, 0, 2**40, 2**40 - 1, 7, None, FileRegion(File(), 0, 100))
+    partition = FetchedPartition(topic, 3, 0, 2**40, 2**40 - 1, 7, None, FileRegion(File(), 0, 100))
     for name, value in fields.items():
-        setattr(found, name, value)
-    return FetchResponse([found])
+        setattr(partition, name, value)
+    return FetchResponse([partition])
 
 
 def template_of(version):

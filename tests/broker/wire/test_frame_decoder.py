@@ -41,12 +41,12 @@ def take(decoder):
 
 @given(st.lists(st.binary(max_size=300), max_size=5), st.lists(st.integers(1, 50), min_size=1))
 def test_frames_come_out_whole_however_the_stream_is_cut(bodies, cuts):
-    stream, decoder, found, position = framed(*bodies), FrameDecoder(1 << 10), [], 0
+    stream, decoder, frames, position = framed(*bodies), FrameDecoder(1 << 10), [], 0
     while position < len(stream):
         for cut in cuts:
-            found += feed(decoder, stream[position : position + cut])
+            frames += feed(decoder, stream[position : position + cut])
             position += cut
-    assert found == bodies
+    assert frames == bodies
     assert not decoder.in_frame
 
 
@@ -54,10 +54,10 @@ def test_frames_come_out_whole_however_the_stream_is_cut(bodies, cuts):
 @pytest.mark.parametrize("piece", [100_000, FIRST_BYTES, 64 << 20])
 def test_a_large_frame_is_gathered_in_pieces(size, piece):
     body = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    stream, decoder, found = framed(body, b"next"), FrameDecoder(MAX_FRAME_BYTES), []
+    stream, decoder, frames = framed(body, b"next"), FrameDecoder(MAX_FRAME_BYTES), []
     for position in range(0, len(stream), piece):
-        found += feed(decoder, stream[position : position + piece])
-    assert found == [body, b"next"]
+        frames += feed(decoder, stream[position : position + piece])
+    assert frames == [body, b"next"]
 
 
 def test_bytes_from_elsewhere_are_taken_into_a_frame_that_has_begun():
@@ -121,13 +121,13 @@ def test_bytes_that_were_not_read_survive_a_pause_with_a_frame_put_back_before_t
 @pytest.mark.parametrize("begun", [b"", b"\0", b"\0\0\0", b"\0\0\0\x05", b"\0\0\0\x05thr"])
 def test_a_frame_put_back_comes_before_the_frame_that_has_only_begun(begun):
     """The engine has already asked for more frames when it finds that a request must wait."""
-    decoder, rest = FrameDecoder(1000), framed(b"three")[len(begun) :]
+    decoder, remainder = FrameDecoder(1000), framed(b"three")[len(begun) :]
     decoder.feed(memoryview(bytearray(framed(b"one", b"two") + begun)))
     assert take(decoder) == [b"one", b"two"]
     decoder.put_back(memoryview(bytearray(b"two")))
     assert decoder.has_frame()
     assert take(decoder) == [b"two"]
-    assert feed(decoder, rest) == [b"three"]
+    assert feed(decoder, remainder) == [b"three"]
 
 
 def test_a_frame_put_back_comes_before_what_is_fed_after_it():
@@ -140,13 +140,13 @@ def test_a_frame_put_back_comes_before_what_is_fed_after_it():
 
 def test_there_is_a_frame_once_its_last_byte_has_come():
     decoder, stream = FrameDecoder(1000), framed(b"one", b"two")
-    found = []
+    flags = []
     for position in range(len(stream)):
         decoder.feed(memoryview(bytearray(stream[position : position + 1])))
-        found.append(decoder.has_frame())
-        if found[-1]:
+        flags.append(decoder.has_frame())
+        if flags[-1]:
             assert decoder.next_frame() is not None and not decoder.has_frame()
-    assert found == [False] * 6 + [True] + [False] * 6 + [True]
+    assert flags == [False] * 6 + [True] + [False] * 6 + [True]
 
 
 def test_a_length_past_the_limit_counts_as_a_frame_because_there_is_something_to_say():
@@ -160,11 +160,11 @@ def test_a_length_past_the_limit_counts_as_a_frame_because_there_is_something_to
 def test_unread_bytes_are_those_of_the_frames_that_were_not_taken():
     decoder = FrameDecoder(1000)
     decoder.feed(memoryview(bytearray(framed(b"one", b"two", b"three")[:-2])))
-    found = [decoder.unread_bytes]
+    unread = [decoder.unread_bytes]
     for _ in range(2):
         decoder.next_frame()
-        found.append(decoder.unread_bytes)
-    assert found == [21, 14, 7]
+        unread.append(decoder.unread_bytes)
+    assert unread == [21, 14, 7]
     assert not decoder.has_frame() and decoder.unread_bytes == 0, "the beginning of a frame has its own buffer"
 
 
@@ -173,7 +173,7 @@ class Taker:
 
     def __init__(self):
         self.decoder = FrameDecoder(1 << 20)
-        self.found = []
+        self.frames = []
         self._fed = bytearray()
 
     def feed(self, data, wanted):
@@ -193,11 +193,11 @@ class Taker:
             frame = self.decoder.next_frame()
             if frame is None:
                 break
-            self.found.append(bytes(frame))
+            self.frames.append(bytes(frame))
             if not self.decoder.has_frame():
                 break
-        if put_back and self.found:
-            self.decoder.put_back(memoryview(bytearray(self.found.pop())))
+        if put_back and self.frames:
+            self.decoder.put_back(memoryview(bytearray(self.frames.pop())))
         self.decoder.pause()
         self._fed[:] = b"\xee" * len(self._fed)
 
@@ -214,7 +214,7 @@ def test_frames_come_out_whole_and_in_order_however_turns_cut_pause_and_put_them
         taker.turn(most, put_back)
     taker.feed(stream, False)
     taker.turn(len(bodies) + 1, False)
-    assert taker.found == bodies
+    assert taker.frames == bodies
 
 
 # --- a frame that came alone -----------------------------------------------------------------------------------------
@@ -255,29 +255,29 @@ def test_a_frame_that_comes_alone_after_others_were_taken_needs_no_feeding():
 
 
 class NoMemory:
-    """A process that has memory for `left` more buffers."""
+    """A process that has memory for `buffers_left` more buffers."""
 
-    def __init__(self, left):
-        self.left = left
+    def __init__(self, buffers_left):
+        self.buffers_left = buffers_left
 
     def __call__(self, *arguments):
-        self.left -= 1
-        if self.left < 0:
+        self.buffers_left -= 1
+        if self.buffers_left < 0:
             raise MemoryError
         return bytearray(*arguments)
 
 
-@pytest.mark.parametrize("left", range(5))
-def test_a_frame_without_memory_ends_the_stream_after_the_frames_before_it(monkeypatch, left):
+@pytest.mark.parametrize("buffers", range(5))
+def test_a_frame_without_memory_ends_the_stream_after_the_frames_before_it(monkeypatch, buffers):
     decoder, frame = FrameDecoder(MAX_FRAME_BYTES), bytes(10 * FIRST_BYTES)
     stream = memoryview(bytearray(framed(b"before", frame)))
-    monkeypatch.setattr(frame_decoder, "bytearray", NoMemory(left), raising=False)
-    found = []
+    monkeypatch.setattr(frame_decoder, "bytearray", NoMemory(buffers), raising=False)
+    frames = []
     with pytest.raises(WireError, match="no memory for its request, a frame of 10485760 bytes"):
         for at in range(0, len(stream), 100_000):
             if decoder.feed(stream[at : at + 100_000]):
-                found += take(decoder)
-    assert [bytes(each) for each in found] in ([b"before"], []) and decoder.partial is None
+                frames += take(decoder)
+    assert [bytes(taken) for taken in frames] in ([b"before"], []) and decoder.partial is None
     assert decoder.sole_frame(memoryview(bytearray(framed(b"next")))) is None
     with pytest.raises(WireError):
         decoder.next_frame()

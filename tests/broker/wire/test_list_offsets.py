@@ -44,22 +44,28 @@ def test_a_request_is_read_as_the_schema_says(version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_answer_is_written_as_the_schema_says(version):
-    found = [
+    results = [
         FoundOffset("flights", 0, 0, 2**50, 2**40, 4),
         FoundOffset("flights", 5, 1),
         FoundOffset("weather-ü", 2**31 - 1, 3, -1, 8, 0),
     ]
-    body = list_offsets.encode_response(version, ListOffsetsResponse(found), throttle_ms=5)
+    body = list_offsets.encode_response(version, ListOffsetsResponse(results), throttle_ms=5)
     answer = cold.decode(list_offsets.API_KEY, version, "response", body, 0, version).original
-    told = [
-        (topic.name, each.partition_index, int(each.error_code), each.offset, getattr(each, "leader_epoch", None))
+    rows = [
+        (
+            topic.name,
+            partition.partition_index,
+            int(partition.error_code),
+            partition.offset,
+            getattr(partition, "leader_epoch", None),
+        )
         for topic in answer.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
-    epochs = [each.leader_epoch if version >= 4 else None for each in found]
-    assert told == [
-        (each.topic, each.partition, each.error_code, each.offset, epoch)
-        for each, epoch in zip(found, epochs, strict=True)
+    epochs = [result.leader_epoch if version >= 4 else None for result in results]
+    assert rows == [
+        (result.topic, result.partition, result.error_code, result.offset, epoch)
+        for result, epoch in zip(results, epochs, strict=True)
     ]
     assert [topic.name for topic in answer.topics] == ["flights", "weather-ü"]
 
@@ -92,14 +98,14 @@ def test_a_request_that_is_cut_short_anywhere_is_refused(version):
 
 @pytest.mark.parametrize("version, null", [(5, b"\xff\xff\xff\xff"), (7, b"\0"), (7, b"\x80\0")])
 def test_null_stands_for_no_array_and_no_name(version, null):
-    who = b"\xff\xff\xff\xff\0"
-    one = b"\0\0\0\1" if version == 5 else b"\2"
+    head = b"\xff\xff\xff\xff\0"
+    one_item = b"\0\0\0\1" if version == 5 else b"\2"
     no_name = b"\xff\xff" if version == 5 else b"\0"
     name = b"\0\1t" if version == 5 else b"\2t"
-    bodies = {"topics is null": null, "name is null": one + no_name, "partitions is null": one + name + null}
-    for said, body in bodies.items():
-        with pytest.raises(WireError, match=said):
-            decoded(version, who + body + bytes(30))
+    bodies = {"topics is null": null, "name is null": one_item + no_name, "partitions is null": one_item + name + null}
+    for reason, body in bodies.items():
+        with pytest.raises(WireError, match=reason):
+            decoded(version, head + body + bytes(30))
 
 
 def test_an_array_that_cannot_be_there_is_refused_before_it_takes_memory():

@@ -17,8 +17,9 @@ LATEST, EARLIEST = -1, -2
 
 def frame_of(version, *timestamps, correlation_id=9, client_id="rdkafka", topic="flights", private=None, **fields):
     """Return a frame without its length that asks of a partition for each timestamp."""
-    asked = [{"partition_index": index, "timestamp": each} for index, each in enumerate(timestamps or (LATEST,))]
-    fields = {"replica_id": -1, "topics": [{"name": topic, "partitions": asked}]} | fields
+    asked_timestamps = enumerate(timestamps or (LATEST,))
+    partitions = [{"partition_index": index, "timestamp": timestamp} for index, timestamp in asked_timestamps]
+    fields = {"replica_id": -1, "topics": [{"name": topic, "partitions": partitions}]} | fields
     header = request_header(list_offsets.API_KEY, version, correlation_id, client_id, version >= list_offsets.FLEXIBLE)
     return memoryview(bytearray(header + cold.encode(list_offsets.API_KEY, version, "request", fields, private)))
 
@@ -70,8 +71,8 @@ def test_a_request_by_ids_has_none():
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_frame_longer_than_a_key_may_be_has_none(version):
-    rest = len(frame_of(version, client_id=""))
-    longest, longer = (frame_of(version, client_id="c" * (KEY_BYTES_MAX + more - rest)) for more in (0, 1))
+    other_bytes = len(frame_of(version, client_id=""))
+    longest, longer = (frame_of(version, client_id="c" * (KEY_BYTES_MAX + more - other_bytes)) for more in (0, 1))
     assert opened(learned(longest), longest) == decoded(longest) is not None
     assert opened(learned(longer), longer) is None
 
@@ -80,11 +81,11 @@ def test_a_frame_longer_than_a_key_may_be_has_none(version):
 def test_a_frame_that_differs_in_a_bit_or_is_cut_is_read_as_by_the_full_decoder_or_has_none(version):
     whole = frame_of(version)
     templates = learned(whole)
-    for place in range(len(whole)):
-        assert opened(templates, whole[:place]) is None
+    for position in range(len(whole)):
+        assert opened(templates, whole[:position]) is None
         for bit in range(8):
             frame = memoryview(bytearray(whole))
-            frame[place] ^= 1 << bit
+            frame[position] ^= 1 << bit
             assert opened(templates, frame) in (None, decoded(frame))
 
 

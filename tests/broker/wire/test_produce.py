@@ -62,9 +62,9 @@ def test_the_schema_reads_our_request(version):
     read, _ = schema(version, "request", produce.encode_request(version, request_of(version)))
     assert (read.transactional_id, read.acks, cold.milliseconds(read.timeout)) == ("txn", -1, 30_000)
     name = "topic_id" if version >= produce.TOPIC_IDS else "name"
-    found = [(getattr(t, name), p.index, p.records) for t in read.topic_data for p in t.partition_data]
+    partitions = [(getattr(t, name), p.index, p.records) for t in read.topic_data for p in t.partition_data]
     a, b = topics(version)
-    assert found == [(a, 0, b"batch one"), (a, 3, None), (b, 2**31 - 1, b"")]
+    assert partitions == [(a, 0, b"batch one"), (a, 3, None), (b, 2**31 - 1, b"")]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -85,7 +85,7 @@ def test_the_schema_reads_our_answer(version):
     read, unknown = schema(version, "response", produce.encode_response(version, results_of(version), throttle_ms=9))
     assert cold.milliseconds(read.throttle_time) == 9 and not unknown
     name = "topic_id" if version >= produce.TOPIC_IDS else "name"
-    found = [
+    rebuilt = [
         PartitionResult(
             getattr(topic, name), p.index, int(p.error_code), p.base_offset, -1, getattr(p, "log_start_offset", -1),
             getattr(p, "error_message", None),
@@ -93,7 +93,7 @@ def test_the_schema_reads_our_answer(version):
         )
         for topic in read.responses for p in topic.partition_responses
     ]  # fmt: skip
-    assert found == seen(version, results_of(version))
+    assert rebuilt == seen(version, results_of(version))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -199,12 +199,12 @@ def test_who_does_not_ask_does_not_ask(version):
 @pytest.mark.parametrize("version", FLEXIBLE)
 def test_tags_from_the_future_are_passed_over_wherever_they_stand(version):
     """Such tags may be in partitions, in topics and at the top level beside ours (KIP-482)."""
-    one = request_of(version)._replace(partitions=request_of(version).partitions[:1])
-    plain = produce.encode_request(version, one)
+    request = request_of(version)._replace(partitions=request_of(version).partitions[:1])
+    plain = produce.encode_request(version, request)
     future = tag_section({0: b"", 9999: b"from the future"})
     assert plain.endswith(b"\0\0\0")
     body = plain[:-3] + future + future + tag_section({3: b"x", tags.IDS: tags.REQUEST, 70_000: b"y"})
-    assert produce.decode_request(version, memoryview(body), 0) == one._replace(wants_ids=True)
+    assert produce.decode_request(version, memoryview(body), 0) == request._replace(wants_ids=True)
 
 
 def test_records_are_a_writable_view_into_the_request():

@@ -57,10 +57,10 @@ def decoded(frame):
 
 def opened(templates, frame, guess=0):
     """Return what a template reads of a frame, in the same form; None for a frame that has none."""
-    found = templates.open(frame, guess)
-    if found is None:
+    reading = templates.open(frame, guess)
+    if reading is None:
         return None
-    template, correlation_id, request, records = found
+    template, correlation_id, request, records = reading
     assert not any(batch for _, _, batch in template.request.partitions), "a template keeps no records"
     if records is not None:  # they come beside the request
         ((topic, partition, _),) = request.partitions
@@ -69,8 +69,8 @@ def opened(templates, frame, guess=0):
 
 
 def template_of(frame, templates=None):
-    found = (templates_of(10) if templates is None else templates).open(frame, 0)
-    return found and found[0]
+    reading = (templates_of(10) if templates is None else templates).open(frame, 0)
+    return reading and reading[0]
 
 
 # --- what has a template ---------------------------------------------------------------------------------------------
@@ -175,11 +175,12 @@ def test_another_api_has_none(version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_records_another_topic_or_too_many_partitions_have_none(version):
-    one = request_of(version).partitions[0]
-    other = (UUID(int=8) if version >= produce.TOPIC_IDS else "weather", *one[1:])
-    empty = (*one[:2], None)
+    part = request_of(version).partitions[0]
+    other = (UUID(int=8) if version >= produce.TOPIC_IDS else "weather", *part[1:])
+    empty = (*part[:2], None)
     assert refused(frame_of(version, request_of(version, None)))
-    for partitions in ([], [one, other], [one, one, other], [one, empty], [empty, one], [one] * (PARTITIONS_MAX + 1)):
+    too_many = [part] * (PARTITIONS_MAX + 1)
+    for partitions in ([], [part, other], [part, part, other], [part, empty], [empty, part], too_many):
         assert refused(frame_of(version, request_of(version)._replace(partitions=partitions)))
 
 
@@ -277,8 +278,8 @@ def test_a_bit_that_is_flipped_anywhere_leads_to_what_the_full_decoder_reads_or_
             other = memoryview(bytearray(frame))
             other[position] ^= 1 << bit
             for _ in range(2):
-                found = opened(templates, other, guess)
-                assert found is None or found == decoded(other), f"bit {bit} of byte {position}"
+                reading = opened(templates, other, guess)
+                assert reading is None or reading == decoded(other), f"bit {bit} of byte {position}"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -310,10 +311,10 @@ PARTS = st.builds(
         max_size=8,
     )
 )  # fmt: skip
-def test_a_template_never_reads_anything_but_what_the_full_decoder_reads(asked):
+def test_a_template_never_reads_anything_but_what_the_full_decoder_reads(requests):
     """Requests come in any order, and each guess is that of the request before."""
     templates, guess = templates_of(4), 0
-    for version, client_id, transactional_id, acks, parts, wants_ids, at in asked:
+    for version, client_id, transactional_id, acks, parts, wants_ids, at in requests:
         partitions = [
             (
                 TOPIC_ID if version >= produce.TOPIC_IDS else topic, partition, records and memoryview(records)
@@ -323,9 +324,9 @@ def test_a_template_never_reads_anything_but_what_the_full_decoder_reads(asked):
         wants_ids = wants_ids and version >= produce.FLEXIBLE
         frame = frame_of(version, ProduceRequest(transactional_id, acks, 1000, partitions, wants_ids), at, client_id)
         for _ in range(2):
-            found = opened(templates, frame, guess)
-            assert found is None or found == decoded(frame)
-        guess = at if found is None else templates.open(frame, guess)[0].key_end
+            reading = opened(templates, frame, guess)
+            assert reading is None or reading == decoded(frame)
+        guess = at if reading is None else templates.open(frame, guess)[0].key_end
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------
@@ -425,7 +426,7 @@ def test_half_as_many_as_the_most_stay_however_they_are_used(most):
     first = [of_client(templates, number) for number in range(most // 2)]
     for _ in range(3):
         again = [of_client(templates, number) for number in range(most // 2)]
-        assert all(each is before for each, before in zip(again, first, strict=True))
+        assert all(template is before for template, before in zip(again, first, strict=True))
 
 
 def test_frames_without_a_template_are_not_kept_without_end_either():
