@@ -56,12 +56,12 @@ class Cluster:
 
     def owners(self):
         """Return the names of the owners of each partition, as each member believes."""
-        found = {}
+        owners = {}
         for name, program in self.members.items():
             if program.is_alive:
-                for each in program.member.owned:
-                    found.setdefault(each, []).append(name)
-        return found
+                for partition in program.member.owned:
+                    owners.setdefault(partition, []).append(name)
+        return owners
 
     def shares(self):
         return {name: len(program.member.owned) for name, program in self.members.items() if program.is_alive}
@@ -93,7 +93,7 @@ class Program:
         self.is_busy = False  # it processes records, and takes no events
         self.is_alive = True
         self.is_reachable = True
-        self.asked = []
+        self.api_keys = []
         self._steps = None
         self.disconnect()
 
@@ -162,7 +162,7 @@ class Program:
             return
 
     def _send(self, exchange):
-        self.asked.append(exchange.api_key)
+        self.api_keys.append(exchange.api_key)
         self._sent_ms = self.cluster.now_ms
         if self.client is None:
             if not self.cluster.is_up:

@@ -36,8 +36,8 @@ class Nodes:
     controller that it names; the controller is broker `controller`. `named` lists each epoch in a Fetch or ListOffsets
     as (node, epoch).
     `ends` maps a partition to its log's end; the others end at 10. `errors` maps a partition to the code that all
-    brokers answer. Brokers in `down` refuse connections. `asked` lists each request as (node, name), except ApiVersions
-    requests that were answered.
+    brokers answer. Brokers in `down` refuse connections. `requests` lists each request as (node, name), except
+    ApiVersions requests that were answered.
     """
 
     def __init__(self, leaders, ends=()):
@@ -49,7 +49,7 @@ class Nodes:
         self.down = set()
         self.errors = {}
         self.controller, self.controllers = 1, {}
-        self.asked = []
+        self.requests = []
         self.waits_ms = []
 
     def run(self, steps):
@@ -59,7 +59,7 @@ class Nodes:
     def ask(self, exchange):
         node = 1 if exchange.address == BOOTSTRAP else int(exchange.address.host.removeprefix("node-"))
         if exchange.api_key != API_VERSIONS or node in self.down:
-            self.asked.append((node, NAMES[exchange.api_key]))
+            self.requests.append((node, NAMES[exchange.api_key]))
         if node in self.down:
             self.core.forget(exchange.address)
             raise Unreachable(str(exchange.address), "refused")
@@ -75,15 +75,15 @@ class Nodes:
         return cold.encode(API_VERSIONS, version, "response", {"error_code": 0, "api_keys": keys})
 
     def metadata(self, node, version, body):
-        asked = cold.decode(METADATA, version, "request", body, 0, version).newest.topics
-        there = {name for name, _ in self.leaders}
+        requested = cold.decode(METADATA, version, "request", body, 0, version).newest.topics
+        topic_names = {name for name, _ in self.leaders}
         topics = []
-        for name in sorted(there) if asked is None else [each.name for each in asked]:
+        for name in sorted(topic_names) if requested is None else [topic.name for topic in requested]:
             partitions = [self.partition(node, key, leader) for key, leader in self.leaders.items() if key[0] == name]
-            code = ErrorCode.NONE if name in there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = ErrorCode.NONE if name in topic_names else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             topic = {"name": name, "is_internal": False, "error_code": code, "partitions": partitions}
             topics.append(topic | {"topic_id": self.topic_ids.get(name)})
-        brokers = [{"node_id": each, "host": address(each).host, "port": 9092} for each in (1, 2, 3)]
+        brokers = [{"node_id": node_id, "host": address(node_id).host, "port": 9092} for node_id in (1, 2, 3)]
         controller = self.controllers.get(node, self.controller)
         fields = {"brokers": brokers, "cluster_id": "c", "controller_id": controller, "topics": topics}
         return cold.encode(METADATA, version, "response", fields)
@@ -115,11 +115,12 @@ class Nodes:
         topics = []
         for topic in cold.decode(LIST_OFFSETS, version, "request", body, 0, version).newest.topics:
             partitions = []
-            for each in topic.partitions:
-                key = topic.name, each.partition_index
-                code = self.error(node, key, each.current_leader_epoch)
-                offset = 0 if each.timestamp == -2 else self.ends.get(key, 10)
-                answer = {"partition_index": each.partition_index, "error_code": code, "offset": -1 if code else offset}
+            for partition in topic.partitions:
+                key = topic.name, partition.partition_index
+                code = self.error(node, key, partition.current_leader_epoch)
+                offset = 0 if partition.timestamp == -2 else self.ends.get(key, 10)
+                offset = -1 if code else offset
+                answer = {"partition_index": partition.partition_index, "error_code": code, "offset": offset}
                 partitions.append(answer)
             topics.append({"name": topic.name, "partitions": partitions})
         return cold.encode(LIST_OFFSETS, version, "response", {"topics": topics})
@@ -128,11 +129,12 @@ class Nodes:
         request = fetch.decode_request(version, body, 0)
         self.waits_ms.append(request.max_wait_ms)
         answers = []
-        for each in request.partitions:
-            key = each.topic, each.partition
-            end, code = self.ends.get(key, 10), self.error(node, key, each.current_leader_epoch)
-            number = 0 if code else end - each.fetch_offset
+        for partition in request.partitions:
+            key = partition.topic, partition.partition
+            end, code = self.ends.get(key, 10), self.error(node, key, partition.current_leader_epoch)
+            offset = partition.fetch_offset
+            number = 0 if code else end - offset
             records = [BatchRecord(at, 0, None, b"v") for at in range(number)]
-            data = bytes(encode_batch(records, base_timestamp_ms=0, base_offset=each.fetch_offset)) if records else b""
+            data = bytes(encode_batch(records, base_timestamp_ms=0, base_offset=offset)) if records else b""
             answers.append(FetchedPartition(*key, code, end, end, 0, records=data))
         return b"".join(fetch.encode_response(version, FetchResponse(answers)))

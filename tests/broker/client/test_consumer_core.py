@@ -52,7 +52,7 @@ def taken(core, number=500):
 
 
 def offsets(core):
-    return {key[1]: each.offset for key, each in core.to_commit().items()}
+    return {key[1]: committed.offset for key, committed in core.to_commit().items()}
 
 
 def test_a_new_partition_waits_for_its_position():
@@ -125,12 +125,12 @@ def test_unpacked_bytes_count_as_fetched_ahead_until_they_are_handed_out():
     core = core_of(A, B, config=ConsumerConfig(consumer_prefetch_bytes=1 << 19))
     ask, other = core.asks(0)
     core.answered(ask, bombs(ask.key, 1, 1 << 17), 0)
-    assert [each.key for each in core.asks(0)] == [A], "a few packed bytes are no reason to stop"
+    assert [next_ask.key for next_ask in core.asks(0)] == [A], "a few packed bytes are no reason to stop"
     core.answered(other, answer(B, 0, 0), 0)
     assert taken(core, 1) == [(0, 0)]
     assert core.asks(0) == [], "five records of 128 KiB are unpacked, and one is handed out"
     assert len(taken(core)) == 4
-    assert [each.key for each in core.asks(0)] == [B]
+    assert [next_ask.key for next_ask in core.asks(0)] == [B]
 
 
 @pytest.mark.parametrize("forget", [lambda core: core.seek(A, 0), lambda core: core.drop([A])])
@@ -142,7 +142,7 @@ def test_unpacked_bytes_that_are_forgotten_count_no_more(forget):
     taken(core, 1)
     assert core.asks(0) == []
     forget(core)
-    assert B in [each.key for each in core.asks(0)]
+    assert B in [next_ask.key for next_ask in core.asks(0)]
 
 
 def test_a_position_follows_each_record_that_is_handed_out():
@@ -174,9 +174,9 @@ def test_a_position_passes_offsets_without_records():
     core = core_of(A)
     records = [BatchRecord(0, 0, b"\0\0\0\0", b"")]
     marker = bytes(encode_batch(records, base_timestamp_ms=0, base_offset=3, control=True))
-    found = answer(A, 0, 3)
-    found.records += marker
-    core.answered(core.asks(0)[0], found, 0)
+    fetched = answer(A, 0, 3)
+    fetched.records += marker
+    core.answered(core.asks(0)[0], fetched, 0)
     assert taken(core) == [(0, 0), (0, 1), (0, 2)]
     assert core.position(A) == 4
 
@@ -223,10 +223,10 @@ def test_nothing_is_fetched_while_enough_waits_for_the_program():
     assert [ask.offset for ask in core.asks(0)] == [9, 9]
 
 
-GONE = BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "orders-0"), TopicRecreated("orders", None)
+POSITION_ERRORS = BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "orders-0"), TopicRecreated("orders", None)
 
 
-@pytest.mark.parametrize("error", GONE)
+@pytest.mark.parametrize("error", POSITION_ERRORS)
 def test_a_position_that_is_gone_is_looked_up_again(error):
     core = core_of(A, offset=7)
     core.answered(core.asks(0)[0], error, 0)
@@ -278,9 +278,9 @@ def test_an_error_that_no_retry_mends_is_raised_after_the_records_before_it():
 
 def test_a_batch_with_a_wrong_crc_is_an_error():
     core = core_of(A)
-    found = answer(A, 0, 3)
-    found.records = found.records[:-1] + b"?"
-    core.answered(core.asks(0)[0], found, 0)
+    fetched = answer(A, 0, 3)
+    fetched.records = fetched.records[:-1] + b"?"
+    core.answered(core.asks(0)[0], fetched, 0)
     with pytest.raises(CorruptBatch):
         core.prepare(500)
 
@@ -306,9 +306,9 @@ def test_the_end_of_the_log_is_asked_for_after_what_was_fetched_before_it_went()
     """Retention took the offset that is fetched next, not the records that wait for the program."""
     core = core_of(A)
     fetch(core, a=(0, 3))
-    core.answered(core.asks(0)[0], GONE[0], 0)
+    core.answered(core.asks(0)[0], POSITION_ERRORS[0], 0)
     assert taken(core) == [(0, 0), (0, 1), (0, 2)]
-    core.answered(core.asks(RETRY_MS)[0], GONE[0], RETRY_MS)
+    core.answered(core.asks(RETRY_MS)[0], POSITION_ERRORS[0], RETRY_MS)
     assert core.unplaced() == ([], [A])
 
 
@@ -389,13 +389,13 @@ def test_positions_are_found_while_another_thread_hands_out_records(switching):
     core.assigned(late)
     fetch(core, a=(0, 20_000))
     core.prepare(20_000)
-    found = []
-    thread = Thread(target=lambda: found.extend(iter(core.hand, None)))
+    records = []
+    thread = Thread(target=lambda: records.extend(iter(core.hand, None)))
     thread.start()
     for key in late:
         core.set_position(key, 0)
     thread.join()
-    assert [record.offset for record in found] == list(range(20_000))
+    assert [record.offset for record in records] == list(range(20_000))
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ def ask(partition, offset=0, topic="flights", id=None):
 
 def with_asks(*asks, now_ms=0):
     made = session()
-    for each in asks:
-        made.want(each, now_ms)
+    for wanted in asks:
+        made.want(wanted, now_ms)
     return made
 
 
@@ -44,7 +44,7 @@ def nothing(partition, end=0, topic="flights"):
 
 def named(request):
     """Return {(topic, partition): offset} of a request, what it forgets, and its session."""
-    partitions = {(each.topic, each.partition): each.fetch_offset for each in request.partitions}
+    partitions = {(partition.topic, partition.partition): partition.fetch_offset for partition in request.partitions}
     return partitions, request.forgotten, (request.session_id, request.session_epoch)
 
 
@@ -120,8 +120,8 @@ def test_a_broker_without_room_for_a_session_gets_all_partitions_each_time_the_l
     fetches.request(False, 0)
     fetches.accept(answer(records(0), id=0), 0)
     fetches.want(ask(0, 10), 0)
-    found, forgotten, its_session = named(fetches.request(False, 0))
-    assert list(found.items()) == [(("flights", 1), 0), (("flights", 2), 0), (("flights", 0), 10)]
+    partitions, forgotten, its_session = named(fetches.request(False, 0))
+    assert list(partitions.items()) == [(("flights", 1), 0), (("flights", 2), 0), (("flights", 0), 10)]
     assert (forgotten, its_session) == ((), (0, 0))
 
 
@@ -141,7 +141,7 @@ def test_an_error_that_a_new_session_does_not_mend_answers_every_ask(code):
     fetches = with_asks(ask(0), ask(1))
     fetches.request(False, 0)
     answered = fetches.accept(answer(error=code), 0)
-    assert [(each, result.error_code) for each, result in answered] == [(ask(0), code), (ask(1), code)]
+    assert [(answered_ask, result.error_code) for answered_ask, result in answered] == [(ask(0), code), (ask(1), code)]
 
 
 def test_an_error_of_a_partition_answers_its_ask_only():

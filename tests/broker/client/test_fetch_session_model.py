@@ -28,7 +28,7 @@ class World:
         self.client, self.other = self.broker.connect(), self.broker.connect()
         self.by_id = by_id
         self.session = FetchSession(WAIT_MS, ANSWER_BYTES, READ_UNCOMMITTED)
-        self.asked = set()
+        self.pending = set()
         self.numbers = iter(range(10**6))
         self.create()
 
@@ -48,8 +48,8 @@ class World:
 
     def want(self, partition=None):
         partition = self.chance.randrange(PARTITIONS) if partition is None else partition
-        if partition not in self.asked:
-            self.asked.add(partition)
+        if partition not in self.pending:
+            self.pending.add(partition)
             id = self.id if self.by_id else None
             ask = PartitionAsk("flights", partition, self.offsets[partition], ANSWER_BYTES, id)
             assert self.session.want(ask, self.broker.now_ms) is None
@@ -65,10 +65,10 @@ class World:
         ((_, response),) = self.client.replies()
         if self.chance.random() < 0.1:
             for ask in self.session.fail():
-                self.asked.discard(ask.partition)
+                self.pending.discard(ask.partition)
             return
         for ask, result in self.session.accept(response, self.broker.now_ms):
-            self.asked.remove(ask.partition)
+            self.pending.remove(ask.partition)
             self.answered(ask, result)
 
     def answered(self, ask, result):
@@ -86,8 +86,9 @@ class World:
         """Another reader begins a session when ours is old, and takes the only place."""
         self.broker.at(self.broker.now_ms + EVICTION_MS)
         topic = self.id if self.by_id else "flights"
-        asked = [FetchPartition(topic, each, 0, 1) for each in range(self.chance.randrange(1, PARTITIONS + 1))]
-        request = FetchRequest(0, 0, 1, asked, session_epoch=INITIAL_EPOCH)
+        count = self.chance.randrange(1, PARTITIONS + 1)
+        partitions = [FetchPartition(topic, partition, 0, 1) for partition in range(count)]
+        request = FetchRequest(0, 0, 1, partitions, session_epoch=INITIAL_EPOCH)
         self.other.ask(FETCH, BY_ID_MAX if self.by_id else BY_NAME_MAX, request)
 
     def make_the_topic_again(self):

@@ -18,12 +18,15 @@ def numbers(shares):
 
 def rounds(members, partitions):
     """Assign, revoke and join again until nothing changes; return the assignment and the number of rounds."""
-    generation = max(each.generation for each in members.values())
+    generation = max(subscription.generation for subscription in members.values())
     for count in range(1, 10):
         shares = assign(members, partitions)
         check_takes_before_it_gives(members, shares)
         generation += 1
-        after = {name: MemberSubscription(each.topics, shares[name], generation) for name, each in members.items()}
+        after = {
+            name: MemberSubscription(subscription.topics, shares[name], generation)
+            for name, subscription in members.items()
+        }
         if all(set(after[name].owned) == set(members[name].owned) for name in members):
             return shares, count
         members = after
@@ -32,7 +35,12 @@ def rounds(members, partitions):
 
 def check_takes_before_it_gives(members, shares):
     for name, share in shares.items():
-        claimed = {each for other, subscription in members.items() if other != name for each in subscription.owned}
+        claimed = {
+            partition
+            for other, subscription in members.items()
+            if other != name
+            for partition in subscription.owned
+        }
         assert not set(share) & claimed
 
 
@@ -94,7 +102,7 @@ def test_members_that_come_and_go_are_balanced_within_one_with_as_few_moves_as_p
     count, partitions = random.randint(1, 8), random.randint(0, 40)
     members = {f"m{i}": owns() for i in range(count)}
     for generation in range(1, 6):
-        before = {name: set(each.owned) for name, each in members.items()}
+        before = {name: set(subscription.owned) for name, subscription in members.items()}
         shares, used = rounds(members, {"t": partitions})
         sizes = sorted(len(share) for share in shares.values())
         assert sum(sizes) == partitions and sizes[-1] - sizes[0] <= 1
@@ -113,8 +121,8 @@ def test_members_that_come_and_go_are_balanced_within_one_with_as_few_moves_as_p
 def fewest_moves(sizes, partitions):
     """Return how many partitions must change hands: all that no member may keep in a balanced assignment."""
     low, more = divmod(partitions, len(sizes))
-    kept = sum(min(size, low + (place < more)) for place, size in enumerate(sorted(sizes, reverse=True)))
-    return partitions - kept
+    kept_count = sum(min(size, low + (rank < more)) for rank, size in enumerate(sorted(sizes, reverse=True)))
+    return partitions - kept_count
 
 
 def test_a_thousand_partitions_of_mixed_topics_come_to_rest():
@@ -122,5 +130,5 @@ def test_a_thousand_partitions_of_mixed_topics_come_to_rest():
     topics = {f"t{i}": random.randint(1, 40) for i in range(30)}
     members = {f"m{i}": MemberSubscription(tuple(random.sample(sorted(topics), 12))) for i in range(20)}
     shares, _ = rounds(members, topics)
-    given = [each for share in shares.values() for each in share]
+    given = [partition for share in shares.values() for partition in share]
     assert len(given) == len(set(given))

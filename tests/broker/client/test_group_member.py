@@ -41,7 +41,7 @@ def started(cluster, *names, **settings):
 def test_a_member_alone_gets_every_partition_in_one_round(cluster):
     (a,) = started(cluster, "a")
     assert a.all_of(Assigned) == [ALL]
-    assert a.asked.count(JOIN_GROUP) == 2, "once for a member id, once with it (KIP-394)"
+    assert a.api_keys.count(JOIN_GROUP) == 2, "once for a member id, once with it (KIP-394)"
 
 
 def test_a_second_member_gets_its_share_after_the_first_has_released_it(cluster):
@@ -75,7 +75,7 @@ def test_a_release_that_overtakes_a_rebalance_leaves_no_partition_without_an_own
     b.is_alive = False
     cluster.add("c")
     cluster.after(1_500)
-    assert a.member.phase is Phase.JOINING and a.asked[-1] == JOIN_GROUP
+    assert a.member.phase is Phase.JOINING and a.api_keys[-1] == JOIN_GROUP
     a.member.released(a.member.revoking)
     a.releases = b.is_alive = True
     cluster.settle()
@@ -99,9 +99,9 @@ def test_a_member_more_than_there_are_partitions_is_told_once_that_it_has_none()
 
 def test_heartbeats_keep_the_membership_and_nothing_else_is_sent(cluster):
     (a,) = started(cluster, "a")
-    a.asked.clear()
+    a.api_keys.clear()
     cluster.after(8 * SESSION_MS)
-    assert set(a.asked) == {HEARTBEAT} and a.all_of(Lost) == []
+    assert set(a.api_keys) == {HEARTBEAT} and a.all_of(Lost) == []
 
 
 def test_the_partitions_of_a_dead_member_go_to_the_others_when_its_session_ends(cluster):
@@ -119,7 +119,7 @@ def test_a_member_that_stood_still_drops_its_partitions_before_it_asks_anything(
     a.is_alive = False
     cluster.after(SESSION_MS + 1_100)
     a.is_alive = True
-    a.asked.clear()
+    a.api_keys.clear()
     a.run()
     assert a.member.owned == frozenset() and a.all_of(Lost) == [sorted(a.all_of(Assigned)[-1])]
     cluster.after(3_000)
@@ -145,7 +145,7 @@ def test_a_member_that_leaves_hands_over_at_once(cluster):
     a, b = started(cluster, "a", "b")
     a.member.leave(cluster.now_ms)
     cluster.run()
-    assert a.member.phase is Phase.LEFT and a.asked[-1] == LEAVE_GROUP
+    assert a.member.phase is Phase.LEFT and a.api_keys[-1] == LEAVE_GROUP
     cluster.after(CONFIG.heartbeat_interval_ms + 100)
     assert len(b.member.owned) == 4
 
@@ -212,7 +212,7 @@ def test_a_join_that_waits_long_is_renewed_and_its_member_keeps_its_partitions(c
     b.is_alive = False
     cluster.add("c")
     cluster.after(2 * SESSION_MS)
-    assert a.member.phase is Phase.JOINING and a.asked.count(JOIN_GROUP) > 4
+    assert a.member.phase is Phase.JOINING and a.api_keys.count(JOIN_GROUP) > 4
     assert a.all_of(Lost) == [] and len(a.member.owned) == 2
     cluster.after(40_000)
     assert cluster.shares() == {"a": 2, "c": 2}
@@ -238,7 +238,7 @@ def test_a_sync_waits_without_trouble_for_a_leader_that_died(cluster):
     b.events.clear()
     a.member.subscribe(["t", "u"])
     cluster.after(STEP_MS)
-    assert a.member.phase is Phase.JOINING and a.asked[-1] == JOIN_GROUP
+    assert a.member.phase is Phase.JOINING and a.api_keys[-1] == JOIN_GROUP
     a.kill()
     cluster.after(9_000)
     assert b.member.phase is Phase.SYNCING
@@ -271,11 +271,11 @@ def test_a_member_that_is_stopped_while_it_waits_for_its_group_leaves_at_once(cl
     a.is_alive = False
     b = cluster.add("b")
     cluster.after(1_000)
-    assert b.member.phase is Phase.JOINING and b.asked[-1] == JOIN_GROUP
+    assert b.member.phase is Phase.JOINING and b.api_keys[-1] == JOIN_GROUP
     b.member.leave(cluster.now_ms)
     b.disconnect()  # as GroupThread does, because the join is under way
     cluster.after(300)
-    assert b.member.phase is Phase.LEFT and b.asked[-1] == LEAVE_GROUP
+    assert b.member.phase is Phase.LEFT and b.api_keys[-1] == LEAVE_GROUP
 
 
 def test_a_coordinator_that_stops_while_a_member_joins_is_told_at_once(cluster):
@@ -387,7 +387,8 @@ def test_a_static_member_whose_program_stood_still_joins_again_when_it_works_on(
     a.works = True
     cluster.after(3_000)
     cluster.settle()
-    assert cluster.shares() == {"a": 2, "b": 2} and not [each for each in a.events if isinstance(each, MemberRefused)]
+    assert cluster.shares() == {"a": 2, "b": 2}
+    assert not [event for event in a.events if isinstance(event, MemberRefused)]
 
 
 def test_names_that_kafkas_clients_refuse_are_refused_by_name():
@@ -448,16 +449,17 @@ def test_a_changed_subscription_is_joined_with(cluster):
 
 def test_a_commit_carries_the_generation_and_a_fetch_finds_offset_epoch_and_metadata(cluster):
     (a,) = started(cluster, "a")
-    place, offset = ("t", 1), CommittedOffset(7, 3, "text")
-    assert a.carry_out(commit_offsets(a.core, ADDRESS, a.member.identity, {place: offset})) == {place: ErrorCode.NONE}
+    partition, offset = ("t", 1), CommittedOffset(7, 3, "text")
+    committed = a.carry_out(commit_offsets(a.core, ADDRESS, a.member.identity, {partition: offset}))
+    assert committed == {partition: ErrorCode.NONE}
     late = a.member.identity._replace(generation=a.member.identity.generation - 1)
-    refused = a.carry_out(commit_offsets(a.core, ADDRESS, late, {place: CommittedOffset(9)}))
-    assert refused == {place: ErrorCode.ILLEGAL_GENERATION}
+    refused = a.carry_out(commit_offsets(a.core, ADDRESS, late, {partition: CommittedOffset(9)}))
+    assert refused == {partition: ErrorCode.ILLEGAL_GENERATION}
     stranger = GroupIdentity("g", late.generation, "stranger")
-    refused = a.carry_out(commit_offsets(a.core, ADDRESS, stranger, {place: CommittedOffset(9)}))
-    assert refused == {place: ErrorCode.UNKNOWN_MEMBER_ID}
-    found = a.carry_out(fetch_offsets(a.core, ADDRESS, "g", [place, ("t", 2)]))
-    assert found == {place: offset, ("t", 2): CommittedOffset(-1)}
+    refused = a.carry_out(commit_offsets(a.core, ADDRESS, stranger, {partition: CommittedOffset(9)}))
+    assert refused == {partition: ErrorCode.UNKNOWN_MEMBER_ID}
+    offsets = a.carry_out(fetch_offsets(a.core, ADDRESS, "g", [partition, ("t", 2)]))
+    assert offsets == {partition: offset, ("t", 2): CommittedOffset(-1)}
 
 
 def test_metadata_of_4096_characters_is_taken_and_of_more_is_refused(cluster):
@@ -490,7 +492,7 @@ def test_a_member_that_leaves_looks_up_its_coordinator_again_if_that_has_moved(c
     assert a.member.phase is Phase.LEAVING and a.member.coordinator is None
     assert a.member.next_deadline_ms() == cluster.now_ms + CONFIG.retry_backoff_ms
     cluster.after(1_000)
-    assert a.member.phase is Phase.LEFT and a.asked[-2:] == [FIND_COORDINATOR, LEAVE_GROUP]
+    assert a.member.phase is Phase.LEFT and a.api_keys[-2:] == [FIND_COORDINATOR, LEAVE_GROUP]
 
 
 def test_a_heartbeat_interval_above_a_third_of_the_session_is_refused_by_name():

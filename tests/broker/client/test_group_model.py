@@ -100,8 +100,8 @@ class Model:
         newcomer = self.cluster.add("last")
         self.quiet()
         self.check_balance()
-        kept = sum(len(owned & self.cluster.members[name].member.owned) for name, owned in before.items())
-        assert kept == PARTITIONS - len(newcomer.member.owned), "a partition moved from one old member to another"
+        kept_count = sum(len(owned & self.cluster.members[name].member.owned) for name, owned in before.items())
+        assert kept_count == PARTITIONS - len(newcomer.member.owned), "a partition moved from one old member to another"
 
     def quiet(self):
         for _ in range(3):

@@ -20,13 +20,13 @@ def by_kafka(name, version, **fields):
     """Encode a message by Kafka's definition, with its version in front."""
     module = import_module(f"kio.schema.consumer_protocol_{name.lower()}.v{version}.data")
     cls = getattr(module, f"ConsumerProtocol{name}")
-    places = {
+    partitions = {
         key: tuple(module.TopicPartition(topic=topic, partitions=tuple(n)) for topic, n in fields[key])
         for key in ("owned_partitions", "assigned_partitions")
         if key in fields
     }
     out = io.BytesIO()
-    entity_writer(cls)(out, cls(**fields | places))
+    entity_writer(cls)(out, cls(**fields | partitions))
     return version.to_bytes(2, "big") + out.getvalue()
 
 
@@ -49,7 +49,7 @@ def test_a_subscription_is_encoded_as_kafka_defines_it():
 
 
 @pytest.mark.parametrize(
-    "version, fields, found",
+    "version, fields, subscription",
     [
         (0, {}, MemberSubscription(("a",))),
         (1, {"owned_partitions": OWNED_BY_TOPIC}, MemberSubscription(("a",), OWNED)),
@@ -59,9 +59,9 @@ def test_a_subscription_is_encoded_as_kafka_defines_it():
         (3, {"owned_partitions": [], "generation_id": 8, "rack_id": "r"}, MemberSubscription(("a",), (), 8)),
     ],
 )
-def test_a_subscription_of_every_version_is_read(version, fields, found):
+def test_a_subscription_of_every_version_is_read(version, fields, subscription):
     """In v1 the generation is in the user data, where Kafka's Java client puts it."""
-    assert decode_subscription(by_kafka("Subscription", version, topics=("a",), **fields)) == found
+    assert decode_subscription(by_kafka("Subscription", version, topics=("a",), **fields)) == subscription
 
 
 def test_an_assignment_is_encoded_and_read_as_kafka_defines_it():

@@ -9,14 +9,14 @@ from broker.client.producer_outcomes import Calls
 
 @pytest.mark.parametrize("lines", range(5))
 def test_an_interrupted_call_leaves_no_thread_inside(lines):
-    calls, left = Calls(), [lines]
+    calls, lines_left = Calls(), [lines]
 
     def trace(frame, event, argument):
         if frame.f_code is not Calls.enter.__wrapped__.__code__:
             return None
         if event == "line":
-            left[0] -= 1
-            if left[0] < 0:
+            lines_left[0] -= 1
+            if lines_left[0] < 0:
                 raise KeyboardInterrupt
         return trace
 

@@ -41,11 +41,11 @@ def test_an_id_header_beside_stamped_ids_is_refused():
     ),
 )
 def test_an_error_of_a_transaction_says_what_to_do(error, wanted):
-    found = transaction_error(error, "transactional id t")
-    assert type(found) is wanted and str(found).startswith("transactional id t: ")
+    translated = transaction_error(error, "transactional id t")
+    assert type(translated) is wanted and str(translated).startswith("transactional id t: ")
 
 
 def test_a_member_that_lost_its_partitions_is_known_from_the_error():
     error = KafkaError(KafkaError.ILLEGAL_GENERATION, "gone", txn_requires_abort=True)
-    found = transaction_error(error, "t")
-    assert found.member_fenced and found.error.code is ErrorCode.ILLEGAL_GENERATION
+    translated = transaction_error(error, "t")
+    assert translated.member_fenced and translated.error.code is ErrorCode.ILLEGAL_GENERATION

@@ -35,7 +35,7 @@ def fast(batch, runs=NO_IDS):
 
 
 def general(batch):
-    return [ReadRecord(each.offset, None, *each[1:]) for each in decode_records(batch, check=False)]
+    return [ReadRecord(record.offset, None, *record[1:]) for record in decode_records(batch, check=False)]
 
 
 def test_it_reads_nulls_empty_values_headers_gaps_and_long_numbers_as_the_general_decoder_does():
@@ -43,15 +43,15 @@ def test_it_reads_nulls_empty_values_headers_gaps_and_long_numbers_as_the_genera
 
 
 def test_the_ids_rise_with_the_offsets():
-    found = fast(batch_of(RECORDS), [RecordIds(9_001, 70_000)])
-    assert [each.id for each in found] == [70_000, 70_001, 70_002, 70_090, 79_000]
+    records = fast(batch_of(RECORDS), [RecordIds(9_001, 70_000)])
+    assert [record.id for record in records] == [70_000, 70_001, 70_002, 70_090, 79_000]
 
 
 def test_ids_may_rise_in_several_runs():
-    found = fast(
+    records = fast(
         batch_of(RECORDS), [RecordIds(2, 70_000), RecordIds(50, 80_000), RecordIds(60, 1), RecordIds(9_001, 90_000)]
     )
-    assert [each.id for each in found] == [70_000, 70_001, 80_002, 90_090, 99_000]
+    assert [record.id for record in records] == [70_000, 70_001, 80_002, 90_090, 99_000]
 
 
 def test_a_batch_with_a_record_without_an_id_is_left_to_the_general_decoder():
@@ -61,7 +61,7 @@ def test_a_batch_with_a_record_without_an_id_is_left_to_the_general_decoder():
 
 def test_with_log_append_time_each_record_has_the_time_of_the_header():
     batch = resealed(batch_of(RECORDS), attributes=TIMESTAMP_TYPE_BIT, max_timestamp=77)
-    assert [each.timestamp_ms for each in fast(batch)] == [77] * len(RECORDS)
+    assert [record.timestamp_ms for record in fast(batch)] == [77] * len(RECORDS)
     assert fast(batch) == general(batch)
 
 
@@ -83,11 +83,11 @@ def test_a_damaged_batch_is_never_read_otherwise_than_by_the_general_decoder():
         for _ in range(20):
             damaged = bytearray(plain)
             damaged[position] = numbers.randrange(256)
-            found = fast(damaged)
-            if found is None:
+            records = fast(damaged)
+            if records is None:
                 continue
             read += 1
-            assert found == general(damaged), f"byte {position} is {damaged[position]}"
+            assert records == general(damaged), f"byte {position} is {damaged[position]}"
     assert read > 1_000
 
 
@@ -110,18 +110,18 @@ def answer_of(*batches, ids=None):
 @pytest.mark.parametrize("codec", Codec)
 def test_each_record_knows_how_its_batch_was_compressed(codec):
     read = read_records(answer_of(batch_of(RECORDS, codec=codec)), BASE)
-    wanted = [each._replace(codec=codec, topic="orders", partition=3) for each in general(batch_of(RECORDS))]
+    wanted = [record._replace(codec=codec, topic="orders", partition=3) for record in general(batch_of(RECORDS))]
     assert read.records == wanted
 
 
 def test_ids_that_rise_in_two_runs_within_a_batch_are_found_too():
     entries = pack_entry(seed_of(BASE), 0, 2, 70_000) + pack_entry(seed_of(BASE), 2, 8_999, 80_000)
     read = read_records(answer_of(batch_of(RECORDS), ids=IdRegion(BASE, entries)), BASE)
-    assert [each.id for each in read.records] == [70_000, 70_001, 80_000, 80_088, 88_998]
+    assert [record.id for record in read.records] == [70_000, 70_001, 80_000, 80_088, 88_998]
 
 
 def test_a_fetch_from_the_middle_of_a_batch_begins_there():
-    assert [each.offset for each in read_records(answer_of(batch_of(RECORDS)), BASE + 2).records] == [
+    assert [record.offset for record in read_records(answer_of(batch_of(RECORDS)), BASE + 2).records] == [
         BASE + 2, BASE + 90, BASE + 9_000,
     ]  # fmt: skip
 

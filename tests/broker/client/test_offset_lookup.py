@@ -32,11 +32,11 @@ def ids_of(shell):
 
 
 def offsets(shell, spec):
-    found = shell.run(find_offsets(shell.core, [FULL, EMPTY], spec))
+    by_partition = shell.run(find_offsets(shell.core, [FULL, EMPTY], spec))
     with_bounds = shell.run(find_positions(shell.core, [FULL, EMPTY], spec))
-    assert found == {partition: position.offset for partition, position in with_bounds.items()}
+    assert by_partition == {partition: position.offset for partition, position in with_bounds.items()}
     assert with_bounds[FULL].bounds == Bounds(0, RECORDS) and with_bounds[EMPTY].bounds == Bounds(0, 0)
-    return found[FULL], found[EMPTY]
+    return by_partition[FULL], by_partition[EMPTY]
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_the_error_of_a_partition_is_raised_unless_the_caller_takes_errors(shell
     with pytest.raises(BrokerError, match="flights-2"):
         shell.run(find_offsets(shell.core, [FULL, OFFLINE], spec))
     failed = {}
-    found = shell.run(find_offsets(shell.core, [FULL, OFFLINE], spec, failed=failed))
-    assert list(found) == [FULL] and list(failed) == [OFFLINE]
+    by_partition = shell.run(find_offsets(shell.core, [FULL, OFFLINE], spec, failed=failed))
+    assert list(by_partition) == [FULL] and list(failed) == [OFFLINE]
 
 
 def test_bounds_of_committed_records_and_errors_of_partitions(shell):

@@ -44,26 +44,26 @@ def text_of(**clients):
 
 def samples(**clients):
     families = text_string_to_metric_families(text_of(**clients))
-    return {(sample.name, *sample.labels.values()): sample.value for each in families for sample in each.samples}
+    return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
 
 
 def test_a_consumer_tells_requests_records_and_the_lag_of_each_partition():
-    found = samples(orders=Consumer())
-    assert found["flakelog_consumer_fetch_requests_total", "orders"] == 4
-    assert found["flakelog_consumer_fetch_seconds_total", "orders"] == 0.2
-    assert found["flakelog_consumer_lag_messages", "orders", "0", "orders"] == 4
-    assert found["flakelog_consumer_lag_bytes", "orders", "0", "orders"] == 400
-    assert ("flakelog_consumer_committed_offset", "orders", "0", "orders") not in found
+    metrics = samples(orders=Consumer())
+    assert metrics["flakelog_consumer_fetch_requests_total", "orders"] == 4
+    assert metrics["flakelog_consumer_fetch_seconds_total", "orders"] == 0.2
+    assert metrics["flakelog_consumer_lag_messages", "orders", "0", "orders"] == 4
+    assert metrics["flakelog_consumer_lag_bytes", "orders", "0", "orders"] == 400
+    assert ("flakelog_consumer_committed_offset", "orders", "0", "orders") not in metrics
 
 
 def test_a_producer_tells_what_it_sent_and_dropped():
-    found = samples(out=Producer())
-    assert found["flakelog_producer_messages_total", "out"] == 3
-    assert found["flakelog_producer_dropped_messages_total", "out"] == 1
-    assert found["flakelog_producer_acknowledged_bytes_total", "out"] == 7
-    assert found["flakelog_producer_acknowledgement_max_seconds", "out"] == 0.25
-    assert found["flakelog_producer_requests_total", "out"] == 5
-    assert found["flakelog_producer_request_max_seconds", "out"] == 0.003
+    metrics = samples(out=Producer())
+    assert metrics["flakelog_producer_messages_total", "out"] == 3
+    assert metrics["flakelog_producer_dropped_messages_total", "out"] == 1
+    assert metrics["flakelog_producer_acknowledged_bytes_total", "out"] == 7
+    assert metrics["flakelog_producer_acknowledgement_max_seconds", "out"] == 0.25
+    assert metrics["flakelog_producer_requests_total", "out"] == 5
+    assert metrics["flakelog_producer_request_max_seconds", "out"] == 0.003
 
 
 def test_figures_have_rates_and_means():
@@ -75,5 +75,5 @@ def test_figures_have_rates_and_means():
 
 
 def test_the_table_of_metrics_has_exactly_these():
-    found = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text_of(orders=Consumer(), out=Producer()), re.MULTILINE))
-    assert found == {row.name: row.kind for rows in CLIENTS.values() for row in rows}
+    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text_of(orders=Consumer(), out=Producer()), re.MULTILINE))
+    assert types == {row.name: row.kind for rows in CLIENTS.values() for row in rows}

@@ -65,7 +65,7 @@ def test_the_lists_of_several_partitions_share_their_limit():
     large = bytes(encode_batch([BatchRecord(0, 0, None, half)], base_timestamp_ms=0, codec=Codec.ZSTD))
     keys = [("orders", partition) for partition in range(3)]
     reads = read_answers({key: answer_of(large) for key in keys}, dict.fromkeys(keys, 0), LISTED_BYTES)
-    assert [(len(each.records), each.next_offset) for each in reads.values()] == [(1, 1), (1, 1), (0, 0)]
+    assert [(len(read.records), read.next_offset) for read in reads.values()] == [(1, 1), (1, 1), (0, 0)]
 
 
 def test_a_poison_batch_that_is_alone_moves_the_offset_past_it():

@@ -21,43 +21,43 @@ SPREAD = {A: 1, B: 2, C: 3, D: 1}
 
 def positions(nodes, *keys, spec=Latest()):
     failed = {}
-    found = nodes.run(find_offsets(nodes.core, keys, spec, failed=failed))
-    return found, {key: str(error) for key, error in failed.items()}
+    offsets = nodes.run(find_offsets(nodes.core, keys, spec, failed=failed))
+    return offsets, {key: str(error) for key, error in failed.items()}
 
 
 def test_each_leader_is_asked_once_for_all_its_partitions():
     nodes = Nodes(SPREAD, {B: 20, C: 30})
     assert nodes.run(nodes.core.list_offsets([A, B, C, D], LATEST)) == {A: 10, B: 20, C: 30, D: 10}
-    assert nodes.asked == [(1, "metadata"), (1, "list offsets"), (2, "list offsets"), (3, "list offsets")]
+    assert nodes.requests == [(1, "metadata"), (1, "list offsets"), (2, "list offsets"), (3, "list offsets")]
 
 
 def test_positions_are_found_although_a_broker_is_down():
     nodes = Nodes(SPREAD)
     nodes.down.add(2)
-    found, failed = positions(nodes, A, B, C, D)
-    assert found == {A: 10, C: 10, D: 10}
+    offsets, failed = positions(nodes, A, B, C, D)
+    assert offsets == {A: 10, C: 10, D: 10}
     assert failed == {B: f"no broker answers at {address(2)} (refused); start one with: flakelog server"}
 
 
 def test_positions_are_found_although_a_partition_has_no_leader():
     nodes = Nodes(SPREAD | {B: NOBODY})
-    found, failed = positions(nodes, A, B, C, D, spec=Earliest())
-    assert (found, list(failed)) == ({A: 0, C: 0, D: 0}, [B]) and failed[B].startswith("t-1: LEADER_NOT_AVAILABLE")
-    assert nodes.asked.count((1, "metadata")) == 1, "one look-up for all"
+    offsets, failed = positions(nodes, A, B, C, D, spec=Earliest())
+    assert (offsets, list(failed)) == ({A: 0, C: 0, D: 0}, [B]) and failed[B].startswith("t-1: LEADER_NOT_AVAILABLE")
+    assert nodes.requests.count((1, "metadata")) == 1, "one look-up for all"
 
 
 def test_positions_are_found_although_a_broker_refuses_a_partition_beside_them():
     nodes = Nodes(SPREAD)
     nodes.errors[A] = ErrorCode.KAFKA_STORAGE_ERROR
-    found, failed = positions(nodes, A, B, C, D)
-    assert (sorted(found), failed) == ([B, C, D], {A: "t-0: KAFKA_STORAGE_ERROR"})
+    offsets, failed = positions(nodes, A, B, C, D)
+    assert (sorted(offsets), failed) == ([B, C, D], {A: "t-0: KAFKA_STORAGE_ERROR"})
 
 
 def test_positions_are_found_although_another_topic_is_gone():
     nodes = Nodes(SPREAD)
-    found, failed = positions(nodes, ("gone", 0), ("gone", 1), A)
-    assert found == {A: 10} and set(failed.values()) == {"topic gone: UNKNOWN_TOPIC_OR_PARTITION"}
-    assert nodes.asked.count((1, "metadata")) == 1
+    offsets, failed = positions(nodes, ("gone", 0), ("gone", 1), A)
+    assert offsets == {A: 10} and set(failed.values()) == {"topic gone: UNKNOWN_TOPIC_OR_PARTITION"}
+    assert nodes.requests.count((1, "metadata")) == 1
 
 
 def test_a_leader_that_moved_is_looked_up_again():
@@ -79,10 +79,10 @@ def test_a_node_that_is_down_delays_only_one_look_up():
     nodes = Nodes(SPREAD)
     nodes.run(nodes.core.metadata(["t"]))
     nodes.down.add(1)
-    nodes.asked.clear()
+    nodes.requests.clear()
     nodes.run(nodes.core.metadata(["t"]))
     nodes.run(nodes.core.metadata(["t"]))
-    assert nodes.asked == [(1, "versions"), (2, "metadata"), (2, "metadata")]
+    assert nodes.requests == [(1, "versions"), (2, "metadata"), (2, "metadata")]
 
 
 # --- leader epochs (KIP-320) ---------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_a_broker_that_knows_no_newer_leader_is_not_asked_again_before_the_other
         except BrokerError as error:
             outcomes.append(error.code)
     assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
-    assert [node for node, what in nodes.asked if what == "metadata"] == [1, 1, 2]
+    assert [node for node, api in nodes.requests if api == "metadata"] == [1, 1, 2]
 
 
 def test_the_epochs_of_a_topic_that_was_made_again_begin_anew():
@@ -170,9 +170,9 @@ def test_partitions_of_a_node_that_is_down_are_looked_up_at_another_node():
     with pytest.raises(Unreachable, match="node-1"):
         nodes.run(nodes.core.fetch(*A, 0))
     nodes.leaders[A], nodes.epochs[A] = 2, 6
-    nodes.asked.clear()
+    nodes.requests.clear()
     nodes.run(nodes.core.fetch(*A, 0))
-    assert nodes.asked == [(2, "metadata"), (2, "fetch")]
+    assert nodes.requests == [(2, "metadata"), (2, "fetch")]
 
 
 def test_partitions_of_other_nodes_are_read_without_a_look_up_while_a_node_is_down():
@@ -181,16 +181,16 @@ def test_partitions_of_other_nodes_are_read_without_a_look_up_while_a_node_is_do
     nodes.down.add(1)
     with pytest.raises(Unreachable, match="node-1"):
         nodes.run(nodes.core.fetch(*A, 0))
-    nodes.asked.clear()
+    nodes.requests.clear()
     nodes.run(nodes.core.fetch(*B, 0))
-    assert nodes.asked == [(2, "fetch")]
+    assert nodes.requests == [(2, "fetch")]
 
 
 # --- the controller and the coordinators ---------------------------------------------------------------------------
 
 
 def acts(nodes, name):
-    return [node for node, what in nodes.asked if what == name]
+    return [node for node, api in nodes.requests if api == name]
 
 
 def test_topics_are_made_by_the_controller():
@@ -204,7 +204,7 @@ def test_a_broker_that_is_the_controller_no_longer_sends_the_client_to_another_n
     nodes = Nodes(SPREAD)
     nodes.controller, nodes.controllers[1] = 3, 1
     nodes.run(nodes.core.nodes())
-    nodes.asked.clear()
+    nodes.requests.clear()
     nodes.run(create_topic(nodes.core, "t"))
     assert (acts(nodes, "create topics"), acts(nodes, "metadata")) == ([1, 3], [1, 2])
 
@@ -230,12 +230,12 @@ def test_any_broker_names_the_coordinator_also_while_the_controller_is_down():
 
 
 def fetched(nodes, offsets, wait_ms=900):
-    found = nodes.run(multifetch(nodes.core, offsets, max_wait_ms=wait_ms))
-    return {key: len(read_records(each, offsets[key]).records) for key, each in found.items()}
+    answers = nodes.run(multifetch(nodes.core, offsets, max_wait_ms=wait_ms))
+    return {key: len(read_records(answer, offsets[key]).records) for key, answer in answers.items()}
 
 
 def fetches(nodes):
-    return [node for node, what in nodes.asked if what == "fetch"]
+    return [node for node, api in nodes.requests if api == "fetch"]
 
 
 def test_each_leader_gets_one_fetch_for_all_its_partitions_and_no_wait_delays_records_of_another():

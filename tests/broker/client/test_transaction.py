@@ -65,9 +65,9 @@ def add_offset(producer, offset, identity=NO_MEMBER, metadata=""):
 def position(broker, group_id="copiers"):
     topics = [{"name": "in", "partition_indexes": [0]}]
     answer = broker.connect().ask(OFFSET_FETCH, 7, {"group_id": group_id, "topics": topics, "require_stable": True})
-    (found,) = answer.topics[0].partitions
-    assert found.error_code == 0, "a transaction that is still open has an offset of this group"
-    return found.committed_offset, found.metadata
+    (result,) = answer.topics[0].partitions
+    assert result.error_code == 0, "a transaction that is still open has an offset of this group"
+    return result.committed_offset, result.metadata
 
 
 def seen(broker, partition=0, topic="out"):
@@ -77,10 +77,10 @@ def seen(broker, partition=0, topic="out"):
 
 def lose(api_key, how):
     """Return a fault that loses the first request of an API, or its answer."""
-    left = [how]
+    faults = [how]
 
     def fault(exchange):
-        return left.pop() if left and exchange.api_key == api_key else None
+        return faults.pop() if faults and exchange.api_key == api_key else None
 
     return fault
 
@@ -382,6 +382,6 @@ def test_a_read_committed_reader_sees_each_copied_number_once_and_in_order(seed)
     copier.work(30)
     copier.calm = True
     copier.work(40)
-    found = [seen(copier.shell.broker, partition) for partition in (0, 1)]
-    assert found == [[b"%d" % number for number in range(40) if number % 2 == partition] for partition in (0, 1)]
+    values = [seen(copier.shell.broker, partition) for partition in (0, 1)]
+    assert values == [[b"%d" % number for number in range(40) if number % 2 == partition] for partition in (0, 1)]
     assert copier.faults > 5

@@ -31,7 +31,7 @@ def consumer():
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "reason"),
     [
         ({"topic": b"t"}, r"topic=b't': give a topic's name as text"),
         ({"partition": "1"}, r"partition='1': give a number of at least 0"),
@@ -47,8 +47,8 @@ def consumer():
         ({"headers": "ab"}, "'a' is no header"),
     ],
 )
-def test_a_message_that_cannot_be_sent_is_refused(producer, message, said):
-    with pytest.raises((TypeError, ValueError), match=said):
+def test_a_message_that_cannot_be_sent_is_refused(producer, message, reason):
+    with pytest.raises((TypeError, ValueError), match=reason):
         producer.send(**({"topic": "t", "value": "v"} | message))
     assert producer.figures().sent == 0
 
@@ -77,7 +77,7 @@ def test_a_message_outside_a_transaction_says_where_it_belongs():
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "reason"),
     [
         (lambda consumer: consumer.seek("t", 0, -1), "t-0: -1 is no offset; give a number of at least 0"),
         (lambda consumer: consumer.seek("t", "0", 1), r"\('t', '0'\) is no partition"),
@@ -90,8 +90,8 @@ def test_a_message_outside_a_transaction_says_where_it_belongs():
         (lambda consumer: consumer.poll(max_records=0), "max_records=0: give at least 1"),
     ],
 )
-def test_a_place_that_cannot_be_is_refused(consumer, call, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_place_that_cannot_be_is_refused(consumer, call, reason):
+    with pytest.raises(ValueError, match=reason):
         call(consumer)
 
 

@@ -29,8 +29,8 @@ def test_a_source_without_ids_may_have_them_in_the_header_of_its_producers():
 
 
 def test_two_mirrors_in_opposite_directions_copy_each_record_once():
-    there, back = edit_of("A", "B", two_way=True), edit_of("B", "A", two_way=True)
-    copy = there(record(("h", b"1")), None)
+    forth, back = edit_of("A", "B", two_way=True), edit_of("B", "A", two_way=True)
+    copy = forth(record(("h", b"1")), None)
     assert copy.headers == (("h", b"1"), ("flakelog-clusters", b"A"))
     assert back(copy, None) is None
     assert back(record(), None).headers == (("flakelog-clusters", b"B"),)

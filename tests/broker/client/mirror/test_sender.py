@@ -10,7 +10,7 @@ from broker.wire.errors import ErrorCode
 from tests.broker.client.mirror.batches import source_batch
 
 A, B = ("orders", 0), ("orders", 1)
-GONE = Unreachable("127.0.0.1:1", "it closed the connection")
+CONNECTION_CLOSED = Unreachable("127.0.0.1:1", "it closed the connection")
 
 
 def sender_of(number, key=A, records=3):
@@ -68,7 +68,7 @@ def test_after_a_failure_the_rest_goes_again_in_order_with_the_same_numbers():
     sender.answered(requests[1], ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, None, 0)
     assert not sender.ready(10_000)  # two batches are still in flight
     sender.answered(requests[3], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, None, 0)
-    sender.unanswered(requests[2], GONE, 0)
+    sender.unanswered(requests[2], CONNECTION_CLOSED, 0)
     assert not sender.ready(RETRY_MS - 1) and sender.next_retry_ms() == RETRY_MS
     assert sequences(take_all(sender, RETRY_MS)) == [3, 6, 9]
     assert offsets == [100] and not sender.needs_id
@@ -116,7 +116,7 @@ def test_a_partition_that_was_handed_over_is_not_sent_again():
     sender.drop([A])
     sender.answered(requests[0], ErrorCode.NONE, 100, None, 0)
     for request in requests[1:]:
-        sender.unanswered(request, GONE, 0)
+        sender.unanswered(request, CONNECTION_CLOSED, 0)
     assert offsets == [] and sender.queued_bytes == 0
     assert sender.needs_id  # the broker misses the numbers of the batches that were dropped
     sender.identify(10, 0)
@@ -130,5 +130,5 @@ def test_numbers_wrap_around_to_zero():
     requests = take_all(sender)
     assert sequences(requests) == [(1 << 31) - 2, 0, 2]
     for request in requests:
-        sender.unanswered(request, GONE, 0)
+        sender.unanswered(request, CONNECTION_CLOSED, 0)
     assert sequences(take_all(sender, RETRY_MS)) == [(1 << 31) - 2, 0, 2]

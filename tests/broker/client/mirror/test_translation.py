@@ -9,9 +9,9 @@ from broker.client.mirror.translation import takes_offsets, translated
 KEY, COPY = ("orders", 0), ("eu.orders", 0)
 
 
-def wanted(offset, known=None):
+def wanted(offset, committed=None):
     pairs = OffsetPairs([OffsetPair(10, 0), OffsetPair(20, 10)])
-    target = {} if known is None else {COPY: known}
+    target = {} if committed is None else {COPY: committed}
     return translated({KEY: offset, ("other", 0): 5}, {KEY: pairs}, target, lambda key: ("eu." + key[0], key[1]))
 
 
@@ -24,7 +24,7 @@ def test_an_offset_before_all_pairs_is_not_written():
 
 
 def test_an_offset_never_goes_back():
-    assert wanted(20, known=9) == {COPY: 10} and wanted(20, known=10) == {} and wanted(20, known=11) == {}
+    assert wanted(20, committed=9) == {COPY: 10} and wanted(20, committed=10) == {} and wanted(20, committed=11) == {}
 
 
 @pytest.mark.parametrize("state", ("Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"))

@@ -23,7 +23,7 @@ class Client:
         self.brokers = LivingBrokers()
         self.now_ms = 0
 
-    def look(self):
+    def read_if_due(self):
         """Return True if the brokers were read again."""
         for event in self.session.take_events():
             self.brokers.notified(event)
@@ -37,7 +37,7 @@ class Client:
 
     @property
     def addresses(self):
-        self.look()
+        self.read_if_due()
         return self.brokers.addresses
 
 
@@ -102,9 +102,9 @@ def test_a_client_sees_a_registration_that_a_broker_changes(cluster):
 def test_a_client_reads_nothing_while_nothing_changes(cluster):
     cluster.begin(1, ONE)
     client = cluster.client()
-    assert client.look()
+    assert client.read_if_due()
     client.now_ms += 3_600_000
-    assert not client.look()
+    assert not client.read_if_due()
 
 
 def test_a_client_keeps_the_brokers_it_knows_while_zookeeper_is_away(cluster):
@@ -133,7 +133,7 @@ def test_a_read_whose_answer_got_lost_is_repeated_after_a_pause(cluster):
     client = cluster.client()
     client.session.lose_answers = 1
     assert client.addresses == {} and "lost" in client.brokers.problem
-    assert not client.look()
+    assert not client.read_if_due()
     client.now_ms += RETRY_MS
     assert client.addresses == {1: ONE} and client.brokers.problem is None
 
@@ -195,9 +195,9 @@ def test_a_broker_that_goes_during_the_read_is_left_out(cluster):
     names = client.session.execute(next(reading))
     cluster.end(1)
     first = reading.send(names)
-    with pytest.raises(CoordinationError) as gone:
+    with pytest.raises(CoordinationError) as missing:
         client.session.execute(first)
-    second = reading.throw(gone.value)
+    second = reading.throw(missing.value)
     assert second == Get(broker_path(2), watch=True)
     with pytest.raises(StopIteration):
         reading.send(client.session.execute(second))

@@ -31,8 +31,8 @@ def test_the_example_of_rfc_7677():
 @pytest.mark.parametrize("mechanism", DIGESTS)
 @pytest.mark.parametrize("name", ["ada", "a,b=c", "zoé", "=2C"])
 def test_each_name_logs_in_at_the_server_and_checks_it(mechanism, name):
-    known = credential("x ü", mechanism, b"salt", 5_000)
-    server = ScramExchange(mechanism, lambda user: (known, user == name), "server-nonce")
+    stored = credential("x ü", mechanism, b"salt", 5_000)
+    server = ScramExchange(mechanism, lambda user: (stored, user == name), "server-nonce")
     client = ScramClient(mechanism, name, "x ü", NONCE)
     final = client.answer(server.answer(client.first(), 0))
     assert client.answer(server.answer(final, 0)) is None

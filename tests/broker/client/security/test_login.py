@@ -31,10 +31,10 @@ class Server:
     """A listener's side of a connection."""
 
     def __init__(self, max_reauth_ms=0):
-        known = credential("secret", "SCRAM-SHA-512")
+        stored = credential("secret", "SCRAM-SHA-512")
         begins = {
             "PLAIN": lambda: PlainExchange(PASSWORDS),
-            "SCRAM-SHA-512": lambda: ScramExchange("SCRAM-SHA-512", lambda user: (known, user == "ada"), "nonce"),
+            "SCRAM-SHA-512": lambda: ScramExchange("SCRAM-SHA-512", lambda user: (stored, user == "ada"), "nonce"),
         }
         mechanisms = {name: Mechanism(name, begin, max_reauth_ms) for name, begin in begins.items()}
         self.authentication = Authentication(lambda: mechanisms)
@@ -108,10 +108,10 @@ def test_a_renewal_begins_with_the_login_also_where_the_broker_was_doubted_meanw
     server = Server(max_reauth_ms=60_000)
     jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ada" password="secret";'
     given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas}
-    core, asked = ClientCore([ADDRESS], ClientSecurity.of(given)), []
+    core, api_keys = ClientCore([ADDRESS], ClientSecurity.of(given)), []
 
     def ask(exchange):
-        asked.append(exchange.api_key)
+        api_keys.append(exchange.api_key)
         return VERSIONS if exchange.api_key == API_VERSIONS else server.ask(exchange)
 
     carry_out(core.log_in(ADDRESS), ask)
@@ -119,7 +119,7 @@ def test_a_renewal_begins_with_the_login_also_where_the_broker_was_doubted_meanw
     core.forget(ADDRESS)
     carry_out(core.log_in(ADDRESS), ask)
     login = [SASL_HANDSHAKE, SASL_AUTHENTICATE, SASL_AUTHENTICATE]
-    assert asked == [API_VERSIONS, *login, *login]
+    assert api_keys == [API_VERSIONS, *login, *login]
 
 
 def test_a_session_is_renewed_before_its_end_and_not_all_at_once():
