@@ -37,15 +37,15 @@ class Closed(Exception):
 
 def codes_of(entity):
     """Return every error code of an answer, in order."""
-    found = []
+    codes = []
     for plan in plan_of(type(entity)):
         value = getattr(entity, plan.name)
         if plan.kafka_type == "error_code":
-            found.append(ErrorCode(int(value)))
+            codes.append(ErrorCode(int(value)))
         elif plan.nested is not None and value is not None:
-            for each in value if plan.array else (value,):
-                found += codes_of(each)
-    return found
+            for nested in value if plan.array else (value,):
+                codes += codes_of(nested)
+    return codes
 
 
 def code_of(answer):
@@ -176,11 +176,11 @@ class World:
     def id_of(self, topic):
         """Return a topic's id, or an unused id if there is no such topic."""
         if topic not in self._ids:
-            asked = {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": False}
-            (found,) = self.ask("Metadata", asked, 12).topics
-            if not found.topic_id:
+            fields = {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": False}
+            (topic_metadata,) = self.ask("Metadata", fields, 12).topics
+            if not topic_metadata.topic_id:
                 return UUID(int=self.number)
-            self._ids[topic] = found.topic_id
+            self._ids[topic] = topic_metadata.topic_id
         return self._ids[topic]
 
     def named(self, topic=None):
@@ -193,13 +193,13 @@ class World:
     def produce(self, topic=None, batch=None, partition=0, acks=-1, transactional_id=None, version=None):
         part = {"index": partition, "records": bytes(batch_of() if batch is None else batch)}
         data = {**_only(self.named(topic), "name", "topic_id"), "partition_data": [part]}
-        asked = {"transactional_id": transactional_id, "acks": acks, "timeout": 5_000, "topic_data": [data]}
-        return self.ask("Produce", asked, version)
+        fields = {"transactional_id": transactional_id, "acks": acks, "timeout": 5_000, "topic_data": [data]}
+        return self.ask("Produce", fields, version)
 
-    def fetch(self, topic=None, version=None, partition=0, session=(0, -1), replica=-1, topics=None, **asked):
+    def fetch(self, topic=None, version=None, partition=0, session=(0, -1), replica=-1, topics=None, **more):
         """Send a Fetch; `session` is its (id, epoch)."""
-        place = {"partition": partition, "fetch_offset": 0, "partition_max_bytes": 1 << 20} | asked
-        wanted = {**_only(self.named(topic), "topic", "topic_id"), "partitions": [place]}
+        fetch_partition = {"partition": partition, "fetch_offset": 0, "partition_max_bytes": 1 << 20} | more
+        wanted = {**_only(self.named(topic), "topic", "topic_id"), "partitions": [fetch_partition]}
         fields = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0}
         fields |= {"replica_id": replica, "replica_state": {"replica_id": replica, "replica_epoch": -1}}
         fields |= {"session_id": session[0], "session_epoch": session[1]}
@@ -235,8 +235,9 @@ class World:
         return self.ask("SyncGroup", fields | more, version)
 
     def leave(self, member, instance=None, group=None):
-        who = {"member_id": member, "group_instance_id": instance}
-        return self.ask("LeaveGroup", {"group_id": self.group if group is None else group, "members": [who]} | who)
+        identity = {"member_id": member, "group_instance_id": instance}
+        group = self.group if group is None else group
+        return self.ask("LeaveGroup", {"group_id": group, "members": [identity]} | identity)
 
     def member(self, instance="seat"):
         """Return (member id, generation) of the only member, a static one, of a stable group."""
@@ -262,16 +263,16 @@ class World:
         return member
 
     def commit(self, member="", generation=-1, topic=None, partition=0, note="", instance=None, version=None, **more):
-        place = {"partition_index": partition, "committed_offset": 3, "committed_metadata": note}
+        position = {"partition_index": partition, "committed_offset": 3, "committed_metadata": note}
         fields = {"group_id": self.group, "generation_id_or_member_epoch": generation, "member_id": member}
         fields |= {"group_instance_id": instance, "retention_time": -1} | more
-        topics = [{**_only(self.named(topic), "name", "topic_id"), "partitions": [place]}]
+        topics = [{**_only(self.named(topic), "name", "topic_id"), "partitions": [position]}]
         return self.ask("OffsetCommit", fields | {"topics": topics}, version)
 
     def committed(self, topic=None, require_stable=False, group=None, **more):
-        asked = {**_only(self.named(topic), "name", "topic_id"), "partition_indexes": [0]}
-        one = {"group_id": self.group if group is None else group, "topics": [asked]} | more
-        return self.ask("OffsetFetch", one | {"groups": [one], "require_stable": require_stable})
+        topic_fields = {**_only(self.named(topic), "name", "topic_id"), "partition_indexes": [0]}
+        group_fields = {"group_id": self.group if group is None else group, "topics": [topic_fields]} | more
+        return self.ask("OffsetFetch", group_fields | {"groups": [group_fields], "require_stable": require_stable})
 
     # --- transactions --------------------------------------------------------------------------------------------
 
@@ -317,11 +318,11 @@ class World:
 
     def commit_in(self, producer, topic=None, partition=0, note="", transactional_id=None, **more):
         """Send TxnOffsetCommit."""
-        place = {"partition_index": partition, "committed_offset": 3, "committed_metadata": note}
+        position = {"partition_index": partition, "committed_offset": 3, "committed_metadata": note}
         name = self.transactional_id if transactional_id is None else transactional_id
         fields = {"transactional_id": name, "group_id": self.group}
         fields |= {"producer_id": producer[0], "producer_epoch": producer[1], "generation_id": -1, "member_id": ""}
-        fields |= {"topics": [{"name": topic or self.topic, "partitions": [place]}]}
+        fields |= {"topics": [{"name": topic or self.topic, "partitions": [position]}]}
         return self.ask("TxnOffsetCommit", fields | more)
 
     def write(self, producer, sequence=0):
@@ -345,8 +346,8 @@ def create_topic(name, **more):
 
 
 def offsets_of(topic, partitions, timestamp=-1, **more):
-    place = {"timestamp": timestamp} | more
-    return {"name": topic, "partitions": [{"partition_index": index} | place for index in partitions]}
+    partition_fields = {"timestamp": timestamp} | more
+    return {"name": topic, "partitions": [{"partition_index": index} | partition_fields for index in partitions]}
 
 
 def _only(fields, *names):

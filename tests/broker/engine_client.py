@@ -98,7 +98,8 @@ class EngineBroker:
             config, local, logs, purgatory, self.reported.append, group_config=GroupConfig(**group), **membership or {}
         )
         self.services.transaction_config = TransactionConfig(**transaction)
-        self.services.given = {each.name: str(settings[each.field]) for each in SETTINGS if each.field in settings}
+        given = {setting.name: str(settings[setting.field]) for setting in SETTINGS if setting.field in settings}
+        self.services.given = given
         open_logs(self.services)
         self.worker = IdWorker(
             Layout(), own.id, start_ms=WALL_MS + now_ms, limit_ms=WALL_MS + 365 * DAY_MS, max_ahead_ms=max_ahead_ms
@@ -202,8 +203,8 @@ class EngineBroker:
     def execute(self):
         """Execute one turn, then use the memory of the bytes received again, as the shell does."""
         self.engine.execute(self.now)
-        for each in self.fed:
-            each[:] = bytes(len(each))
+        for memory in self.fed:
+            memory[:] = bytes(len(memory))
         self.fed.clear()
 
     def hold_syncs(self):
@@ -258,7 +259,7 @@ class EngineClient:
         self._drains = drains
         self._unsent_bytes = 0
         self._ids = count(1)
-        self._asked = {}
+        self._requests = {}
 
     # Bytes
 
@@ -286,7 +287,7 @@ class EngineClient:
         """Return (correlation id, request with its length prefix); `tags` are private tags, for cold APIs only."""
         api = APIS.get(api_key) or INTER_BROKER[api_key]
         correlation_id = next(self._ids)
-        self._asked[correlation_id] = api_key, version
+        self._requests[correlation_id] = api_key, version
         header = request_header(api_key, version, correlation_id, self._client_id, version >= api.flexible)
         data = header + _body(api_key, version, fields, tags)
         return correlation_id, len(data).to_bytes(4, "big") + data
@@ -311,14 +312,14 @@ class EngineClient:
 
     def replies(self):
         """Return the answers received since the last call as [(correlation id, decoded)]."""
-        found = []
+        answers = []
         while len(self.received) >= 4:
             size = int.from_bytes(self.received[:4], "big")
             assert len(self.received) >= 4 + size, "half an answer"
             frame = memoryview(bytes(self.received[4 : 4 + size]))
             del self.received[: 4 + size]
-            found.append(self._decode(frame))
-        return found
+            answers.append(self._decode(frame))
+        return answers
 
     def ask(self, api_key, version, fields):
         """Send a request that is answered immediately; return the decoded answer."""
@@ -330,7 +331,7 @@ class EngineClient:
 
     def _decode(self, frame):
         correlation_id = int.from_bytes(frame[:4], "big")
-        api_key, version = self._asked.pop(correlation_id)
+        api_key, version = self._requests.pop(correlation_id)
         api = APIS.get(api_key) or INTER_BROKER[api_key]
         position = 4
         if version >= api.flexible and api_key != API_VERSIONS:
@@ -393,9 +394,9 @@ def values_of(answer):
 def values_in(partition):
     """Return the values of the records that an answer has for a partition, which must have no error."""
     assert partition.error_code == 0, partition.error_code
-    found, position = [], 0
+    values, position = [], 0
     while position < len(partition.records):
         size = 12 + int.from_bytes(partition.records[position + 8 : position + 12], "big")
-        found += [record.value for record in decode_records(partition.records, position)]
+        values += [record.value for record in decode_records(partition.records, position)]
         position += size
-    return found
+    return values

@@ -102,9 +102,9 @@ class Follower:
 
     def request(self, topic, offset, partition=0, epoch=-1, last_epoch=-1, start=0, **fields):
         topic_id = self._image.topic(topic).id
-        asked = FetchPartition(topic_id, partition, offset, 1 << 20, epoch, last_epoch, start)
+        fetch_partition = FetchPartition(topic_id, partition, offset, 1 << 20, epoch, last_epoch, start)
         fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 10 << 20, "wants_ids": True} | fields
-        return FetchRequest(partitions=[asked], replica_id=self.id, replica_epoch=self.life, **fields)
+        return FetchRequest(partitions=[fetch_partition], replica_id=self.id, replica_epoch=self.life, **fields)
 
     def fetch(self, *args, **fields):
         """Fetch a partition; return its part of the answer."""
@@ -127,10 +127,10 @@ class FollowerInSession:
     def request(self, offsets=(), forgets=(), epoch=-1, last_epoch=-1, **fields):
         """Return a request that names these partitions with their offsets, and forgets others."""
         fields = {"session_id": self.id, "session_epoch": self.epoch} | fields
-        (asked,) = self._full.partitions
-        asked = asked._replace(current_leader_epoch=epoch, last_fetched_epoch=last_epoch)
-        named = [asked._replace(partition=index, fetch_offset=offset) for index, offset in dict(offsets).items()]
-        forgotten = tuple((asked.topic, index) for index in forgets)
+        (partition,) = self._full.partitions
+        partition = partition._replace(current_leader_epoch=epoch, last_fetched_epoch=last_epoch)
+        named = [partition._replace(partition=index, fetch_offset=offset) for index, offset in dict(offsets).items()]
+        forgotten = tuple((partition.topic, index) for index in forgets)
         fields["replica_epoch"] = self.follower.life
         return self._full._replace(partitions=named, forgotten=forgotten, **fields)
 

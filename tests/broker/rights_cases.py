@@ -35,10 +35,10 @@ def cases():
         yield api, "none", []
         yield api, "all", allowed
         yield api, "all of another host", [(*need, OTHER_HOST, Permission.ALLOW) for need in needs]
-        for kind, operation, *rest in allowed:
+        for kind, operation, *host_and_permission in allowed:
             right = f"{kind.name} {operation.name}"
             if len(needs) > 1:
-                yield api, f"only {right}", [(kind, operation, *rest)]
+                yield api, f"only {right}", [(kind, operation, *host_and_permission)]
             yield api, f"all, and {right} denied", [*allowed, (kind, operation, CLIENT_HOST, Permission.DENY)]
         kinds = dict.fromkeys(kind for kind, _ in needs)
         yield api, "ALL", [(kind, Operation.ALL, CLIENT_HOST, Permission.ALLOW) for kind in kinds]

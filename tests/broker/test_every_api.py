@@ -68,35 +68,36 @@ def produce(world):
 def fetch(world):
     world.produce()
     (topic,) = world.fetch().responses
-    (found,) = topic.partitions
-    assert (found.partition_index, found.error_code, found.high_watermark, found.last_stable_offset) == (0, 0, 1, 1)
-    assert bytes(found.records).endswith(b"v\0")
+    (result,) = topic.partitions
+    assert (result.partition_index, result.error_code, result.high_watermark, result.last_stable_offset) == (0, 0, 1, 1)
+    assert bytes(result.records).endswith(b"v\0")
 
 
 @asks
 def list_offsets(world):
     world.produce()
-    asked = {"replica_id": -1, "isolation_level": 0, "topics": [offsets_of(world.topic, [0, 1])], "timeout": 1_000}
-    (topic,) = world.ask("ListOffsets", asked).topics
-    assert [(each.partition_index, each.error_code, each.offset) for each in topic.partitions] == [(0, 0, 1), (1, 0, 0)]
+    fields = {"replica_id": -1, "isolation_level": 0, "topics": [offsets_of(world.topic, [0, 1])], "timeout": 1_000}
+    (topic,) = world.ask("ListOffsets", fields).topics
+    offsets = [(partition.partition_index, partition.error_code, partition.offset) for partition in topic.partitions]
+    assert offsets == [(0, 0, 1), (1, 0, 0)]
 
 
 @asks
 def offset_for_leader_epoch(world):
     world.produce()
-    asked = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
-    topics = [{"topic": world.topic, "partitions": [asked]}]
+    requested = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
+    topics = [{"topic": world.topic, "partitions": [requested]}]
     (topic,) = world.ask("OffsetForLeaderEpoch", {"replica_id": -1, "topics": topics}).topics
-    (found,) = topic.partitions
-    assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, 1)
+    (partition,) = topic.partitions
+    assert (partition.error_code, partition.leader_epoch, partition.end_offset) == (0, 0, 1)
 
 
 @asks
 def delete_records(world):
     world.produce()
-    asked = {"name": world.topic, "partitions": [{"partition_index": 0, "offset": -1}]}
-    (topic,) = world.ask("DeleteRecords", {"topics": [asked], "timeout": 1_000}).topics
-    assert [(each.error_code, each.low_watermark) for each in topic.partitions] == [(0, 1)]
+    requested = {"name": world.topic, "partitions": [{"partition_index": 0, "offset": -1}]}
+    (topic,) = world.ask("DeleteRecords", {"topics": [requested], "timeout": 1_000}).topics
+    assert [(partition.error_code, partition.low_watermark) for partition in topic.partitions] == [(0, 1)]
 
 
 # --- the cluster -----------------------------------------------------------------------------------------------------
@@ -104,63 +105,63 @@ def delete_records(world):
 
 @asks
 def api_versions(world):
-    asked = {"client_software_name": "tests", "client_software_version": "1"}
-    answer = world.ask("ApiVersions", asked)
-    told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    fields = {"client_software_name": "tests", "client_software_version": "1"}
+    answer = world.ask("ApiVersions", fields)
+    ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
     assert answer.error_code == 0
-    assert told == {api.key: (api.advertised_oldest, api.newest) for api in APIS.values()}
+    assert ranges == {api.key: (api.advertised_oldest, api.newest) for api in APIS.values()}
 
 
 @asks
 def metadata(world):
-    asked = {"topics": [{"name": world.topic, "topic_id": None}], "allow_auto_topic_creation": False}
-    answer = world.ask("Metadata", asked)
+    fields = {"topics": [{"name": world.topic, "topic_id": None}], "allow_auto_topic_creation": False}
+    answer = world.ask("Metadata", fields)
     (topic,) = answer.topics
-    assert code_of(answer) == 0 and [each.node_id for each in answer.brokers] == [1]
-    assert (topic.name, [each.leader_id for each in topic.partitions]) == (world.topic, [1, 1])
+    assert code_of(answer) == 0 and [node.node_id for node in answer.brokers] == [1]
+    assert (topic.name, [partition.leader_id for partition in topic.partitions]) == (world.topic, [1, 1])
 
 
 @asks
 def describe_cluster(world):
     answer = world.ask("DescribeCluster", {"endpoint_type": 1})
-    assert (answer.error_code, answer.controller_id, [each.broker_id for each in answer.brokers]) == (0, 1, [1])
+    assert (answer.error_code, answer.controller_id, [node.broker_id for node in answer.brokers]) == (0, 1, [1])
 
 
 @asks
 def describe_topic_partitions(world):
-    asked = {"topics": [{"name": world.topic}], "response_partition_limit": 1, "cursor": None}
-    answer = world.ask("DescribeTopicPartitions", asked)
+    fields = {"topics": [{"name": world.topic}], "response_partition_limit": 1, "cursor": None}
+    answer = world.ask("DescribeTopicPartitions", fields)
     assert code_of(answer) == 0 and [len(topic.partitions) for topic in answer.topics] == [1]
     assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == (world.topic, 1)
 
 
 @asks
 def describe_log_dirs(world):
-    asked = {"topics": [{"topic": world.topic, "partitions": [0, 1]}]}
-    (directory,) = world.ask("DescribeLogDirs", asked).results
+    fields = {"topics": [{"topic": world.topic, "partitions": [0, 1]}]}
+    (directory,) = world.ask("DescribeLogDirs", fields).results
     assert directory.error_code == 0 and [len(topic.partitions) for topic in directory.topics] == [2]
 
 
 @asks
 def alter_replica_log_dirs(world):
     path = world.broker.services.logs.storage.location
-    asked = {"dirs": [{"path": path, "topics": [{"name": world.topic, "partitions": [0, 1]}]}]}
-    assert codes_of(world.ask("AlterReplicaLogDirs", asked)) == [0, 0]
+    fields = {"dirs": [{"path": path, "topics": [{"name": world.topic, "partitions": [0, 1]}]}]}
+    assert codes_of(world.ask("AlterReplicaLogDirs", fields)) == [0, 0]
 
 
 @asks
 def describe_quorum(world):
-    asked = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
-    answer = world.ask("DescribeQuorum", asked)
+    fields = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
+    answer = world.ask("DescribeQuorum", fields)
     (partition,) = answer.topics[0].partitions
-    voters = [each.replica_id for each in partition.current_voters]
+    voters = [voter.replica_id for voter in partition.current_voters]
     assert (code_of(answer), partition.leader_id, voters) == (0, 1, [1])
 
 
 @asks
 def elect_leaders(world):
-    asked = {"topic_partitions": [{"topic": world.topic, "partitions": [0]}], "timeout": 1_000}
-    assert code_of(world.ask("ElectLeaders", asked)) == ELECTION_NOT_NEEDED
+    fields = {"topic_partitions": [{"topic": world.topic, "partitions": [0]}], "timeout": 1_000}
+    assert code_of(world.ask("ElectLeaders", fields)) == ELECTION_NOT_NEEDED
 
 
 @asks
@@ -171,8 +172,8 @@ def unregister_broker(world):
 
 @asks
 def alter_partition_reassignments(world):
-    asked = {"name": world.topic, "partitions": [{"partition_index": 0, "replicas": [1]}]}
-    answer = world.ask("AlterPartitionReassignments", {"timeout": 1_000, "topics": [asked]})
+    reassignment = {"name": world.topic, "partitions": [{"partition_index": 0, "replicas": [1]}]}
+    answer = world.ask("AlterPartitionReassignments", {"timeout": 1_000, "topics": [reassignment]})
     assert codes_of(answer) == [0, 0]
 
 
@@ -184,8 +185,8 @@ def list_partition_reassignments(world):
 
 @asks
 def update_features(world):
-    asked = {"feature_updates": [{"feature": "metadata.version", "max_version_level": 25}], "timeout": 1_000}
-    assert set(codes_of(world.ask("UpdateFeatures", asked))) == {0}
+    fields = {"feature_updates": [{"feature": "metadata.version", "max_version_level": 25}], "timeout": 1_000}
+    assert set(codes_of(world.ask("UpdateFeatures", fields))) == {0}
 
 
 # --- topics and settings ---------------------------------------------------------------------------------------------
@@ -200,15 +201,15 @@ def create_topics(world):
 
 @asks
 def create_partitions(world):
-    asked = {"topics": [{"name": world.topic, "count": 3, "assignments": None}], "timeout": 1_000}
-    (result,) = world.ask("CreatePartitions", asked).results
+    fields = {"topics": [{"name": world.topic, "count": 3, "assignments": None}], "timeout": 1_000}
+    (result,) = world.ask("CreatePartitions", fields).results
     assert (result.name, result.error_code) == (world.topic, 0)
 
 
 @asks
 def delete_topics(world):
-    asked = {"topic_names": [world.topic], "topics": [{"name": world.topic, "topic_id": None}], "timeout": 1_000}
-    (answer,) = world.ask("DeleteTopics", asked).responses
+    fields = {"topic_names": [world.topic], "topics": [{"name": world.topic, "topic_id": None}], "timeout": 1_000}
+    (answer,) = world.ask("DeleteTopics", fields).responses
     assert (answer.name, answer.error_code) == (world.topic, 0)
 
 
@@ -218,30 +219,30 @@ def settings(world, **more):
 
 @asks
 def describe_configs(world):
-    asked = settings(world, configuration_keys=["retention.ms"])
-    (result,) = world.ask("DescribeConfigs", {"resources": [asked]}).results
-    assert (result.error_code, [(each.name, each.value) for each in result.configs]) == (
+    resource = settings(world, configuration_keys=["retention.ms"])
+    (result,) = world.ask("DescribeConfigs", {"resources": [resource]}).results
+    assert (result.error_code, [(config.name, config.value) for config in result.configs]) == (
         0, [("retention.ms", "604800000")],
     )  # fmt: skip
 
 
 @asks
 def alter_configs(world):
-    asked = settings(world, configs=[{"name": "retention.ms", "value": "1000"}])
-    assert codes_of(world.ask("AlterConfigs", {"resources": [asked], "validate_only": False})) == [0]
+    resource = settings(world, configs=[{"name": "retention.ms", "value": "1000"}])
+    assert codes_of(world.ask("AlterConfigs", {"resources": [resource], "validate_only": False})) == [0]
 
 
 @asks
 def incremental_alter_configs(world):
-    asked = settings(world, configs=[{"name": "retention.ms", "config_operation": 0, "value": "1000"}])
-    assert codes_of(world.ask("IncrementalAlterConfigs", {"resources": [asked], "validate_only": False})) == [0]
+    resource = settings(world, configs=[{"name": "retention.ms", "config_operation": 0, "value": "1000"}])
+    assert codes_of(world.ask("IncrementalAlterConfigs", {"resources": [resource], "validate_only": False})) == [0]
 
 
 @asks
 def list_config_resources(world):
     answer = world.ask("ListConfigResources", {"resource_types": [4]})
     assert answer.error_code == 0
-    assert [each.resource_name for each in answer.config_resources] == (["1"] if world.version >= 1 else [])
+    assert [resource.resource_name for resource in answer.config_resources] == (["1"] if world.version >= 1 else [])
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
@@ -262,7 +263,7 @@ def join_group(world):
         assert code_of(answer) == 79, "a new member is given its id first (KIP-394)"
         answer = world.join(answer.member_id)
     assert (answer.error_code, answer.generation_id, answer.leader) == (0, 1, answer.member_id)
-    assert [each.member_id for each in answer.members] == [answer.member_id]
+    assert [member.member_id for member in answer.members] == [answer.member_id]
 
 
 @asks
@@ -293,22 +294,23 @@ def offset_fetch(world):
     world.commit()
     answer = world.committed()
     answer = answer.groups[0] if world.version >= 8 else answer
-    (found,) = answer.topics[0].partitions
-    assert (found.committed_offset, code_of(answer)) == (3, 0)
+    (result,) = answer.topics[0].partitions
+    assert (result.committed_offset, code_of(answer)) == (3, 0)
 
 
 @asks
 def describe_groups(world):
     member, _ = world.member()
     (group,) = world.ask("DescribeGroups", {"groups": [world.group]}).groups
-    assert (group.error_code, group.group_state, [each.member_id for each in group.members]) == (0, "Stable", [member])
+    members = [joined.member_id for joined in group.members]
+    assert (group.error_code, group.group_state, members) == (0, "Stable", [member])
 
 
 @asks
 def list_groups(world):
     world.member()
     answer = world.ask("ListGroups", {"states_filter": ["Stable"], "types_filter": []})
-    assert (answer.error_code, [each.group_id for each in answer.groups]) == (0, [world.group])
+    assert (answer.error_code, [group.group_id for group in answer.groups]) == (0, [world.group])
 
 
 @asks
@@ -371,7 +373,7 @@ def write_txn_markers(world):
     world.write(producer)
     assert codes_of(world.mark(producer)) == [0]
     (topic,) = world.ask("DescribeProducers", {"topics": [{"name": world.topic, "partition_indexes": [0]}]}).topics
-    assert [each.current_txn_start_offset for each in topic.partitions[0].active_producers] == [-1]
+    assert [active.current_txn_start_offset for active in topic.partitions[0].active_producers] == [-1]
 
 
 @asks
@@ -381,7 +383,7 @@ def describe_producers(world):
     world.write(producer)
     (topic,) = world.ask("DescribeProducers", {"topics": [{"name": world.topic, "partition_indexes": [0]}]}).topics
     (partition,) = topic.partitions
-    assert [each.producer_id for each in partition.active_producers] == [producer[0]]
+    assert [active.producer_id for active in partition.active_producers] == [producer[0]]
 
 
 @asks
@@ -396,7 +398,7 @@ def describe_transactions(world):
 def list_transactions(world):
     world.producer()
     answer = world.ask("ListTransactions", {"state_filters": ["Empty"], "producer_id_filters": []})
-    assert (answer.error_code, [each.transactional_id for each in answer.transaction_states]) == (
+    assert (answer.error_code, [transaction.transactional_id for transaction in answer.transaction_states]) == (
         0, [world.transactional_id],
     )  # fmt: skip
 
@@ -444,20 +446,20 @@ def alter_client_quotas(world):
 @asks
 def describe_client_quotas(world):
     alter_client_quotas(world)
-    asked = {"components": [{"entity_type": "user", "match_type": 0, "match": "ann"}], "strict": False}
-    (entry,) = world.ask("DescribeClientQuotas", asked).entries
-    assert [(each.key, each.value) for each in entry.values] == [("producer_byte_rate", 1000.0)]
+    fields = {"components": [{"entity_type": "user", "match_type": 0, "match": "ann"}], "strict": False}
+    (entry,) = world.ask("DescribeClientQuotas", fields).entries
+    assert [(quota.key, quota.value) for quota in entry.values] == [("producer_byte_rate", 1000.0)]
 
 
 @asks
 def alter_user_scram_credentials(world):
     given = {"name": "ann", "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"password"}
     answer = world.ask("AlterUserScramCredentials", {"deletions": [], "upsertions": [given]})
-    assert [(each.user, each.error_code) for each in answer.results] == [("ann", 0)]
+    assert [(result.user, result.error_code) for result in answer.results] == [("ann", 0)]
 
 
 @asks
 def describe_user_scram_credentials(world):
     alter_user_scram_credentials(world)
     (user,) = world.ask("DescribeUserScramCredentials", {"users": None}).results
-    assert [(each.mechanism, each.iterations) for each in user.credential_infos] == [(1, 4096)]
+    assert [(info.mechanism, info.iterations) for info in user.credential_infos] == [(1, 4096)]

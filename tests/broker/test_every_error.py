@@ -45,9 +45,10 @@ def test_an_error_is_answered_in_every_version_that_knows_it(case, version):
 
 def named_in(path):
     """Return the error codes that a module names."""
-    found = ast.walk(ast.parse(path.read_text()))
-    attributes = [each for each in found if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)]
-    return {each.attr for each in attributes if each.value.id == "ErrorCode" and each.attr.isupper()} - {"NONE"}
+    nodes = ast.walk(ast.parse(path.read_text()))
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    names = {attribute.attr for attribute in attributes if attribute.value.id == "ErrorCode"}
+    return {name for name in names if name.isupper()} - {"NONE"}
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=[api.name for api in APIS.values()])

@@ -89,8 +89,8 @@ def values_of(entity, name=""):
         for field in fields(entity):
             yield from values_of(getattr(entity, field.name), field.name)
     elif isinstance(entity, tuple):
-        for each in entity:
-            yield from values_of(each, name)
+        for nested in entity:
+            yield from values_of(nested, name)
     else:
         yield name, entity
 
@@ -105,13 +105,13 @@ def records_of(answer):
 
 
 def written_in(data):
-    found, position = [], 0
+    batches, position = [], 0
     while position < len(data):
         header = read_header(data, position)
         if not header.is_control:
-            found.append(data[position : position + header.size])
+            batches.append(data[position : position + header.size])
         position += header.size
-    return found
+    return batches
 
 
 def replayed(path):
@@ -130,8 +130,8 @@ def replayed(path):
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_a_real_clients_session_is_answered_as_it_was(path):
     for number, exchange, before, now in replayed(path):
-        where = f"request {number}, {APIS[exchange.api_key].name} v{exchange.version}"
-        assert codes_of(now) == codes_of(before), f"{where}: {before}\nand now {now}"
+        request_name = f"request {number}, {APIS[exchange.api_key].name} v{exchange.version}"
+        assert codes_of(now) == codes_of(before), f"{request_name}: {before}\nand now {now}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
@@ -144,9 +144,9 @@ def test_what_it_wrote_it_reads(path):
 
 def test_the_sessions_have_what_clients_live_by():
     for path in FILES:
-        asked = {exchange.api_key for exchange in frames.read(path)}
+        api_keys = {exchange.api_key for exchange in frames.read(path)}
         everyday = {PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, API_VERSIONS, *range(8, 17), 19, 20, 21, 24, 26}
-        assert everyday - {HEARTBEAT} <= asked, path.stem
+        assert everyday - {HEARTBEAT} <= api_keys, path.stem
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=[api.name for api in APIS.values()])

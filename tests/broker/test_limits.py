@@ -164,13 +164,13 @@ REACHED = {
 
 def limits():
     defaults = {*TOPIC_DEFAULTS.values()}
-    found = []
+    names = []
     for config in (BrokerConfig, TopicConfig, GroupConfig, TransactionConfig):
-        for each in settings_of(config):
-            is_default = config is BrokerConfig and each.field in defaults
-            if LIMIT.search(each.name) and each.name not in NO_LIMITS and not is_default:
-                found.append(each.name)
-    return found
+        for setting in settings_of(config):
+            is_default = config is BrokerConfig and setting.field in defaults
+            if LIMIT.search(setting.name) and setting.name not in NO_LIMITS and not is_default:
+                names.append(setting.name)
+    return names
 
 
 def test_each_limit_is_reached_by_a_test():

@@ -96,8 +96,8 @@ def test_bytes_and_connections_of_the_network_are_counted(broker):
 def test_groups_and_transactional_ids_are_counted_by_their_state(broker):
     assert (broker.services.coordinators.group_states(), broker.services.coordinators.transaction_states()) == ({}, {})
     producers = [TransactionalProducer(broker, name) for name in ("a", "b", "c")]
-    for each in producers:
-        each.init()
+    for producer in producers:
+        producer.init()
     producers[0].write("flights", b"a")
     producers[1].write("flights", b"b")
     assert producers[1].end(True) == 0

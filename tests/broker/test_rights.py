@@ -98,17 +98,17 @@ def line_of(api, needs):
 
 @pytest.mark.parametrize("name", [api.name for api in APIS.values()])
 def test_a_client_with_the_rights_of_a_row_is_answered(name, monkeypatch):
-    asked = set()
+    checked = set()
     sees, visible = Rights.sees, Rights.visible
 
     def noted(rights, operation, kind, resource):
         if rights.principal == "User:ada":
-            asked.add((kind, operation))
+            checked.add((kind, operation))
         return sees(rights, operation, kind, resource)
 
     def all_noted(rights, operation, kind, resources):
         if rights.principal == "User:ada":
-            asked.add((kind, operation))
+            checked.add((kind, operation))
         return visible(rights, operation, kind, resources)
 
     monkeypatch.setattr(Rights, "sees", noted)
@@ -120,7 +120,7 @@ def test_a_client_with_the_rights_of_a_row_is_answered(name, monkeypatch):
     ASKS[name](World(line, name, api.newest))
     assert not FAILURES.intersection(line.codes)
     cluster = {(ResourceType.CLUSTER, operation) for operation in api.rights.cluster}
-    assert asked <= {*cluster, *api.rights.named, *api.rights.items}, "the row names all that is asked for"
+    assert checked <= {*cluster, *api.rights.named, *api.rights.items}, "the row names all that is asked for"
 
 
 @pytest.mark.parametrize("name", [api.name for api in APIS.values() if api.name not in OPEN | SILENT])

@@ -57,9 +57,9 @@ class TransactionalProducer:
         }
         answer = self.client.ask(ADD_PARTITIONS_TO_TXN, self.versions[ADD_PARTITIONS_TO_TXN], fields)
         codes = [
-            each.partition_error_code
+            result.partition_error_code
             for topic in answer.results_by_topic_v3_and_below
-            for each in topic.results_by_partition
+            for result in topic.results_by_partition
         ]
         return codes if len(set(codes)) > 1 else codes[0]
 
@@ -134,8 +134,8 @@ def committed_in(answer):
     transactions until their marker, and all control records."""
     (partition,) = answer.partitions
     assert partition.error_code == 0, partition.error_code
-    waiting = sorted(partition.aborted or (), key=lambda each: each[1])
-    skipped, found, position = set(), [], 0
+    waiting = sorted(partition.aborted or (), key=lambda aborted: aborted[1])
+    skipped, values, position = set(), [], 0
     data = bytes(partition.records)
     while position < len(data):
         header = read_header(data, position)
@@ -144,9 +144,9 @@ def committed_in(answer):
         if header.is_control:
             skipped.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in skipped):
-            found += [record.value for record in decode_records(data, position)]
+            values += [record.value for record in decode_records(data, position)]
         position += header.size
-    return found
+    return values
 
 
 def committed(client, topic, partition=0, version=12):

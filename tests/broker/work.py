@@ -36,5 +36,5 @@ def grows_in_proportion(work_of, size):
     `work_of(size)` returns the steps of a call of that size. Where work grows with the square, the second step costs
     four times the first.
     """
-    one, two, four = (work_of(size * factor) for factor in (1, 2, 4))
-    return four - two < 2.5 * (two - one)
+    once, twice, fourfold = (work_of(size * factor) for factor in (1, 2, 4))
+    return fourfold - twice < 2.5 * (twice - once)

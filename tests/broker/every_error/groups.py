@@ -24,8 +24,8 @@ LOADED = (
 def by(world, wrong):
     """Send a request of the world's API as a member of a stable group; `wrong` overrides the member's fields."""
     member, generation = world.member()
-    asked = {"member": member, "generation": generation, "instance": "seat"} | wrong
-    return of_member(world, **asked)
+    member_fields = {"member": member, "generation": generation, "instance": "seat"} | wrong
+    return of_member(world, **member_fields)
 
 
 def of_member(world, member, generation, instance, **more):

@@ -18,8 +18,8 @@ RULE = {
 
 def directory(world):
     """Return the broker's log directory."""
-    (found,) = directory_of(world).results
-    return found.log_dir
+    (result,) = directory_of(world).results
+    return result.log_dir
 
 
 def directory_of(world):
@@ -42,24 +42,24 @@ def move(world, path=None, topic=None, partition=0):
 
 
 def quorum(world, topic="__cluster_metadata", partition=0):
-    asked = {"topic_name": topic, "partitions": [{"partition_index": partition}]}
-    return world.ask("DescribeQuorum", {"topics": [asked]})
+    topic_fields = {"topic_name": topic, "partitions": [{"partition_index": partition}]}
+    return world.ask("DescribeQuorum", {"topics": [topic_fields]})
 
 
 def elect(world, topic=None, partition=0, kind=0, timeout=10_000):
-    asked = {"topic_partitions": [{"topic": topic or world.topic, "partitions": [partition]}], "timeout": timeout}
-    return world.ask("ElectLeaders", asked | {"election_type": kind})
+    fields = {"topic_partitions": [{"topic": topic or world.topic, "partitions": [partition]}], "timeout": timeout}
+    return world.ask("ElectLeaders", fields | {"election_type": kind})
 
 
 def reassign(world, replicas, topic=None, partition=0, **more):
-    asked = {"name": topic or world.topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}
-    return world.ask("AlterPartitionReassignments", {"timeout": 10_000, "topics": [asked]} | more)
+    reassignment = {"name": topic or world.topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}
+    return world.ask("AlterPartitionReassignments", {"timeout": 10_000, "topics": [reassignment]} | more)
 
 
 def quota(world, entity, *ops, twice=1, validate_only=True):
     parts = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
-    asked = [{"key": key, "value": value, "remove": False} for key, value in ops or (("producer_byte_rate", 1000.0),)]
-    entries = {"entries": [{"entity": parts, "ops": asked}] * twice, "validate_only": validate_only}
+    changes = [{"key": key, "value": value, "remove": False} for key, value in ops or (("producer_byte_rate", 1000.0),)]
+    entries = {"entries": [{"entity": parts, "ops": changes}] * twice, "validate_only": validate_only}
     return world.ask("AlterClientQuotas", entries)
 
 
@@ -69,8 +69,8 @@ def another_quota(world):
 
 
 def quotas(world, *components):
-    asked = [dict(zip(("entity_type", "match_type", "match"), each, strict=True)) for each in components]
-    return world.ask("DescribeClientQuotas", {"components": asked, "strict": False})
+    filters = [dict(zip(("entity_type", "match_type", "match"), component, strict=True)) for component in components]
+    return world.ask("DescribeClientQuotas", {"components": filters, "strict": False})
 
 
 def credential(world, name="ann", mechanism=1, iterations=4_096, twice=1):
@@ -79,8 +79,8 @@ def credential(world, name="ann", mechanism=1, iterations=4_096, twice=1):
 
 
 def no_credential(world, name="nobody", mechanism=1):
-    asked = {"deletions": [{"name": name, "mechanism": mechanism}], "upsertions": []}
-    return world.ask("AlterUserScramCredentials", asked)
+    fields = {"deletions": [{"name": name, "mechanism": mechanism}], "upsertions": []}
+    return world.ask("AlterUserScramCredentials", fields)
 
 
 def credentials(world, *names):
@@ -88,8 +88,8 @@ def credentials(world, *names):
 
 
 def feature(world, name, level, kind=1):
-    asked = [{"feature": name, "max_version_level": level, "upgrade_type": kind, "allow_downgrade": False}]
-    return world.ask("UpdateFeatures", {"timeout": 10_000, "feature_updates": asked})
+    feature_updates = [{"feature": name, "max_version_level": level, "upgrade_type": kind, "allow_downgrade": False}]
+    return world.ask("UpdateFeatures", {"timeout": 10_000, "feature_updates": feature_updates})
 
 
 NODE = [

@@ -42,25 +42,25 @@ def later(world):
     return topic
 
 
-def offsets(world, topic=None, partition=0, twice=1, **asked):
-    wanted = offsets_of(topic or world.topic, [partition] * twice, **asked)
+def offsets(world, topic=None, partition=0, twice=1, **fields):
+    wanted = offsets_of(topic or world.topic, [partition] * twice, **fields)
     return world.ask("ListOffsets", {"replica_id": -1, "isolation_level": 0, "topics": [wanted], "timeout": 1_000})
 
 
 def epoch_end(world, topic=None, partition=0, current=-1):
-    asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": 0}
-    topics = [{"topic": topic or world.topic, "partitions": [asked]}]
+    partition_fields = {"partition": partition, "current_leader_epoch": current, "leader_epoch": 0}
+    topics = [{"topic": topic or world.topic, "partitions": [partition_fields]}]
     return world.ask("OffsetForLeaderEpoch", {"replica_id": -1, "topics": topics})
 
 
 def delete_records(world, topic=None, partition=0, offset=0):
-    asked = {"name": topic or world.topic, "partitions": [{"partition_index": partition, "offset": offset}]}
-    return world.ask("DeleteRecords", {"topics": [asked], "timeout": 10_000})
+    topic_fields = {"name": topic or world.topic, "partitions": [{"partition_index": partition, "offset": offset}]}
+    return world.ask("DeleteRecords", {"topics": [topic_fields], "timeout": 10_000})
 
 
 def producers(world, topic=None, partition=0):
-    asked = {"name": topic or world.topic, "partition_indexes": [partition]}
-    return world.ask("DescribeProducers", {"topics": [asked]})
+    topic_fields = {"name": topic or world.topic, "partition_indexes": [partition]}
+    return world.ask("DescribeProducers", {"topics": [topic_fields]})
 
 
 READS = [

@@ -190,15 +190,15 @@ CLIENTS_TEXTS = {
 
 def messages_of(entity):
     """Return every message of an error in an answer, in order, without its numbers."""
-    found = []
+    messages = []
     for plan in plan_of(type(entity)):
         value = getattr(entity, plan.name)
         if plan.name == "error_message" and value:
-            found.append(re.sub("[0-9]+", "N", value))
+            messages.append(re.sub("[0-9]+", "N", value))
         elif plan.nested is not None and value is not None:
-            for each in value if plan.array else (value,):
-                found += messages_of(each)
-    return found
+            for nested in value if plan.array else (value,):
+                messages += messages_of(nested)
+    return messages
 
 
 class Heard:

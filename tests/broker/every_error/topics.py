@@ -19,8 +19,8 @@ def too_many_created(world):
 
 
 def metadata_by_id(world, topic_id):
-    asked = {"topics": [{"name": None, "topic_id": topic_id}], "allow_auto_topic_creation": False}
-    return world.ask("Metadata", asked)
+    fields = {"topics": [{"name": None, "topic_id": topic_id}], "allow_auto_topic_creation": False}
+    return world.ask("Metadata", fields)
 
 
 def make(world, name=None, twice=1, configs=(), timeout=30_000, **more):
@@ -36,7 +36,8 @@ def assigned(*replicas):
 
 
 def remove(world, *names, ids=(), timeout=30_000):
-    topics = [{"name": name, "topic_id": None} for name in names] + [{"name": None, "topic_id": each} for each in ids]
+    by_name = [{"name": name, "topic_id": None} for name in names]
+    topics = by_name + [{"name": None, "topic_id": topic_id} for topic_id in ids]
     return world.ask("DeleteTopics", {"topic_names": names, "topics": topics, "timeout": timeout})
 
 
@@ -55,8 +56,8 @@ def past_quota(world, first, second):
 
 
 def configs_of(world, kind, name):
-    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-    return world.ask("DescribeConfigs", {"resources": [asked]})
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+    return world.ask("DescribeConfigs", {"resources": [resource]})
 
 
 def alter(world, kind, name, key, value, operation=0, twice=1):
@@ -159,6 +160,6 @@ TOPICS = [
 
 
 def pages(world, names, cursor=None):
-    place = None if cursor is None else dict(zip(("topic_name", "partition_index"), cursor, strict=True))
-    asked = {"topics": [{"name": name} for name in names], "response_partition_limit": 100, "cursor": place}
-    return world.ask("DescribeTopicPartitions", asked)
+    cursor_fields = None if cursor is None else dict(zip(("topic_name", "partition_index"), cursor, strict=True))
+    fields = {"topics": [{"name": name} for name in names], "response_partition_limit": 100, "cursor": cursor_fields}
+    return world.ask("DescribeTopicPartitions", fields)

@@ -27,8 +27,8 @@ def transactions(world, *names):
 
 
 def listed(world, pattern):
-    asked = {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": pattern}
-    return world.ask("ListTransactions", asked)
+    fields = {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": pattern}
+    return world.ask("ListTransactions", fields)
 
 
 def loading(world):
@@ -55,7 +55,7 @@ def ended(world):
     world.add(producer, version=3)
     world.write(producer)
     world.end(producer, version=3)
-    world.until(lambda: transactions(world, world.transactional_id), lambda each: complete(each))
+    world.until(lambda: transactions(world, world.transactional_id), lambda transaction: complete(transaction))
     return producer
 
 
@@ -105,8 +105,8 @@ def with_offsets(world):
 def of_member_in(world, wrong):
     """Send a TxnOffsetCommit on behalf of a group member; `wrong` overrides the member's fields."""
     member, generation = world.member()
-    asked = {"member_id": member, "generation_id": generation, "group_instance_id": "seat"} | wrong
-    return world.commit_in(with_offsets(world), **asked)
+    member_fields = {"member_id": member, "generation_id": generation, "group_instance_id": "seat"} | wrong
+    return world.commit_in(with_offsets(world), **member_fields)
 
 
 def init_again(world, producer):

@@ -9,14 +9,14 @@ from tests.broker.largest_requests.case import PARTITIONS, SOME, case, logs, nam
 
 @case("Metadata", most=SOME)
 def metadata_of_unknown_topics(world, number):
-    asked = [{"name": name, "topic_id": None} for name in names(number)]
-    return {"topics": asked, "allow_auto_topic_creation": False}
+    requested = [{"name": name, "topic_id": None} for name in names(number)]
+    return {"topics": requested, "allow_auto_topic_creation": False}
 
 
 @case("Metadata", most=SOME)
 def metadata_that_makes_topics(world, number):
-    asked = [{"name": name, "topic_id": None} for name in names(number)]
-    return {"topics": asked, "allow_auto_topic_creation": True}
+    requested = [{"name": name, "topic_id": None} for name in names(number)]
+    return {"topics": requested, "allow_auto_topic_creation": True}
 
 
 @case("Metadata", 1, 13, most=SOME)
@@ -39,20 +39,20 @@ def metadata_of_ids(world, number):
 @case("DescribeTopicPartitions", most=SOME)
 def describe_topic_partitions(world, number):
     topics(world, number)
-    asked = [{"name": name} for name in names(number)]
-    return {"topics": asked, "response_partition_limit": 1 << 30, "cursor": None}
+    requested = [{"name": name} for name in names(number)]
+    return {"topics": requested, "response_partition_limit": 1 << 30, "cursor": None}
 
 
 @case("DescribeTopicPartitions")
 def describe_unknown_topic_partitions(world, number):
-    asked = [{"name": name} for name in names(number)]
-    return {"topics": asked, "response_partition_limit": 1 << 30, "cursor": None}
+    requested = [{"name": name} for name in names(number)]
+    return {"topics": requested, "response_partition_limit": 1 << 30, "cursor": None}
 
 
 @case("DescribeLogDirs", most=PARTITIONS)
 def describe_log_dirs(world, number):
-    asked = [{"topic": logs(world, number), "partitions": list(range(number))}]
-    return {"topics": asked}
+    requested = [{"topic": logs(world, number), "partitions": list(range(number))}]
+    return {"topics": requested}
 
 
 @case("DescribeLogDirs", most=PARTITIONS)
@@ -74,8 +74,8 @@ def describe_quorum(world, number):
 
 @case("ElectLeaders", most=PARTITIONS)
 def elect_leaders(world, number):
-    asked = [{"topic": one_topic(world, number), "partitions": list(range(number))}]
-    return {"topic_partitions": asked, "timeout": 1_000}
+    requested = [{"topic": one_topic(world, number), "partitions": list(range(number))}]
+    return {"topic_partitions": requested, "timeout": 1_000}
 
 
 @case("AlterPartitionReassignments", most=PARTITIONS)
@@ -86,14 +86,14 @@ def alter_partition_reassignments(world, number):
 
 @case("ListPartitionReassignments")
 def list_partition_reassignments(world, number):
-    asked = [{"name": name, "partition_indexes": [0]} for name in names(number)]
-    return {"timeout": 1_000, "topics": asked}
+    requested = [{"name": name, "partition_indexes": [0]} for name in names(number)]
+    return {"timeout": 1_000, "topics": requested}
 
 
 @case("UpdateFeatures")
 def update_features(world, number):
-    asked = [{"feature": "metadata.version", "max_version_level": 25}] * number
-    return {"feature_updates": asked, "timeout": 1_000}
+    feature_updates = [{"feature": "metadata.version", "max_version_level": 25}] * number
+    return {"feature_updates": feature_updates, "timeout": 1_000}
 
 
 RULE = {

@@ -9,13 +9,13 @@ from tests.broker.largest_requests.case import PARTITIONS, SOME, case, logs, nam
 def groups(world, number):
     """Create groups without members, each with an offset; return their names."""
     world.coordinated()
-    found = names(number, "g")
-    for each in found:
-        fields = {"group_id": each, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-        place = {"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}
-        topic = {"name": world.topic, "partitions": [place]}
+    group_ids = names(number, "g")
+    for group_id in group_ids:
+        fields = {"group_id": group_id, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+        partition = {"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}
+        topic = {"name": world.topic, "partitions": [partition]}
         assert not code_of(world.ask("OffsetCommit", fields | {"topics": [topic]}))
-    return found
+    return group_ids
 
 
 @case("FindCoordinator")
@@ -102,8 +102,8 @@ def commit_offsets(world, number):
 def commit_offsets_of_unknown_topics(world, number):
     world.coordinated()
     fields = {"group_id": world.group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-    place = {"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}
-    return fields | {"topics": [{"name": name, "partitions": [place]} for name in names(number)]}
+    partition = {"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}
+    return fields | {"topics": [{"name": name, "partitions": [partition]} for name in names(number)]}
 
 
 def committed(world, number):
@@ -124,8 +124,8 @@ def committed(world, number):
 def fetch_offsets(world, number):
     committed(world, number)
     wanted = [{"name": "wide", "partition_indexes": list(range(number))}]
-    asked = {"group_id": world.group, "topics": wanted}
-    return asked | {"groups": [asked], "require_stable": True}
+    group = {"group_id": world.group, "topics": wanted}
+    return group | {"groups": [group], "require_stable": True}
 
 
 @case("OffsetFetch", 9, most=PARTITIONS)
@@ -150,8 +150,8 @@ def fetch_offsets_of_unknown_ids(world, number):
 
 @case("OffsetFetch", 9, most=SOME)
 def fetch_offsets_of_many_groups(world, number):
-    found = groups(world, number)
-    return {"groups": [{"group_id": each, "topics": None} for each in found], "require_stable": False}
+    group_ids = groups(world, number)
+    return {"groups": [{"group_id": group_id, "topics": None} for group_id in group_ids], "require_stable": False}
 
 
 @case("OffsetDelete", most=PARTITIONS)
@@ -212,8 +212,8 @@ def end_a_large_transaction(world, number):
 
 @case("DescribeProducers", most=PARTITIONS)
 def describe_producers(world, number):
-    asked = [{"name": logs(world, number), "partition_indexes": list(range(number))}]
-    return {"topics": asked}
+    requested = [{"name": logs(world, number), "partition_indexes": list(range(number))}]
+    return {"topics": requested}
 
 
 @case("DescribeProducers", most=SOME)

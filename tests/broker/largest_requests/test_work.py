@@ -35,14 +35,14 @@ def small_slices(monkeypatch):
 @pytest.fixture(scope="module")
 def turns():
     """The bytecodes of each turn, by case and number of items, measured once."""
-    known = {}
+    measured_turns = {}
 
     def measured(case, number):
-        if (case, number) not in known:
+        if (case, number) not in measured_turns:
             execution = Execution(case, number)
             execution.run(steps_of)
-            known[case, number] = execution.turns
-        return known[case, number]
+            measured_turns[case, number] = execution.turns
+        return measured_turns[case, number]
 
     return measured
 
@@ -51,16 +51,16 @@ def turns():
 def test_work_grows_in_proportion_to_the_items(turns, name):
     case = CASES[name]
     turns(case, 2)  # the first request of an API makes what is remembered of its schema
-    one, two, four = (sum(turns(case, SIZE * factor)) for factor in (1, 2, 4))
-    assert four - two < 2.5 * (two - one) + NOISE
+    once, twice, fourfold = (sum(turns(case, SIZE * factor)) for factor in (1, 2, 4))
+    assert fourfold - twice < 2.5 * (twice - once) + NOISE
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_slice_grows_with_the_items(turns, name):
     case = CASES[name]
     turns(case, 2)
-    one, two = (max(turns(case, SIZE * factor)) for factor in (1, 4))
-    assert (two - one) / (3 * SIZE) < ATOMIC.get(name, GROWTH)
+    once, fourfold = (max(turns(case, SIZE * factor)) for factor in (1, 4))
+    assert (fourfold - once) / (3 * SIZE) < ATOMIC.get(name, GROWTH)
 
 
 def test_each_api_with_arrays_has_its_largest_request():

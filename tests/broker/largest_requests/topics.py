@@ -4,8 +4,8 @@ from tests.broker.largest_requests.case import SOME, case, names, topics
 
 
 def to_create(number, partitions=1, configs=()):
-    one = {"num_partitions": partitions, "replication_factor": 1, "assignments": (), "configs": configs}
-    return [one | {"name": name} for name in names(number)]
+    topic_fields = {"num_partitions": partitions, "replication_factor": 1, "assignments": (), "configs": configs}
+    return [topic_fields | {"name": name} for name in names(number)]
 
 
 @case("CreateTopics", most=SOME)
@@ -20,7 +20,7 @@ def create_topics(world, number):
 
 @case("CreateTopics", 4)
 def create_topics_without_names(world, number):
-    return {"topics": [each | {"name": ""} for each in to_create(number)], "timeout": 1_000, "validate_only": False}
+    return {"topics": [topic | {"name": ""} for topic in to_create(number)], "timeout": 1_000, "validate_only": False}
 
 
 @case("CreateTopics")
@@ -32,28 +32,28 @@ def create_a_topic_with_many_settings(world, number):
 @case("CreateTopics")
 def create_a_topic_with_many_assignments(world, number):
     assignments = [{"partition_index": index, "broker_ids": [1]} for index in range(number)]
-    one = {"num_partitions": -1, "replication_factor": -1, "assignments": assignments, "configs": (), "name": "wide"}
-    return {"topics": [one], "timeout": 1_000, "validate_only": True}
+    topic = {"num_partitions": -1, "replication_factor": -1, "assignments": assignments, "configs": (), "name": "wide"}
+    return {"topics": [topic], "timeout": 1_000, "validate_only": True}
 
 
 @case("CreatePartitions", most=SOME)
 def create_partitions(world, number):
-    asked = [{"name": name, "count": 2, "assignments": None} for name in topics(world, number)]
-    return {"topics": asked, "timeout": 1_000, "validate_only": False}
+    requested = [{"name": name, "count": 2, "assignments": None} for name in topics(world, number)]
+    return {"topics": requested, "timeout": 1_000, "validate_only": False}
 
 
 @case("CreatePartitions", most=SOME)
 def create_partitions_of_unknown_topics(world, number):
-    asked = [{"name": name, "count": 2, "assignments": None} for name in names(number)]
-    return {"topics": asked, "timeout": 1_000, "validate_only": False}
+    requested = [{"name": name, "count": 2, "assignments": None} for name in names(number)]
+    return {"topics": requested, "timeout": 1_000, "validate_only": False}
 
 
 @case("CreatePartitions")
 def create_assigned_partitions(world, number):
     world.broker.create("one")
     assignments = [{"broker_ids": [1]}] * number
-    asked = [{"name": "one", "count": number + 1, "assignments": assignments}]
-    return {"topics": asked, "timeout": 1_000, "validate_only": True}
+    requested = [{"name": "one", "count": number + 1, "assignments": assignments}]
+    return {"topics": requested, "timeout": 1_000, "validate_only": True}
 
 
 @case("DeleteTopics", 5, most=SOME)
@@ -63,14 +63,14 @@ def delete_unknown_topics(world, number):
 
 @case("DeleteTopics", most=SOME)
 def delete_topics(world, number):
-    asked = [{"name": name, "topic_id": None} for name in topics(world, number)]
-    return {"topics": asked, "timeout": 1_000}
+    requested = [{"name": name, "topic_id": None} for name in topics(world, number)]
+    return {"topics": requested, "timeout": 1_000}
 
 
 @case("DescribeConfigs", most=SOME)
 def describe_configs(world, number):
-    asked = [{"resource_type": 2, "resource_name": name} for name in topics(world, number)]
-    return {"resources": asked, "include_synonyms": True, "include_documentation": True}
+    requested = [{"resource_type": 2, "resource_name": name} for name in topics(world, number)]
+    return {"resources": requested, "include_synonyms": True, "include_documentation": True}
 
 
 @case("DescribeConfigs", most=SOME)
@@ -80,13 +80,13 @@ def describe_configs_of_unknown_topics(world, number):
 
 @case("DescribeConfigs")
 def describe_many_settings_of_a_topic(world, number):
-    asked = {"resource_type": 2, "resource_name": world.topic, "configuration_keys": names(number)}
-    return {"resources": [asked]}
+    resource = {"resource_type": 2, "resource_name": world.topic, "configuration_keys": names(number)}
+    return {"resources": [resource]}
 
 
-def resources(found, **config):
+def resources(topic_names, **config):
     configs = [{"name": "retention.ms", "value": "1000"} | config]
-    return {"resources": [{"resource_type": 2, "resource_name": name, "configs": configs} for name in found]}
+    return {"resources": [{"resource_type": 2, "resource_name": name, "configs": configs} for name in topic_names]}
 
 
 @case("AlterConfigs", most=SOME)
