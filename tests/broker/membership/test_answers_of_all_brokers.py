@@ -96,13 +96,13 @@ def test_describe_quorum_has_the_controller_as_its_only_voter_in_an_epoch_that_r
 
     def quorum():
         """Return the (leader, epoch) in which all brokers agree."""
-        found = set()
+        leaders = set()
         for answer in answers(cluster, DESCRIBE_QUORUM, 2, request).values():
             (row,) = answer.topics[0].partitions
             assert [voter.replica_id for voter in row.current_voters] == [row.leader_id]
             assert [node.node_id for node in answer.nodes] == [row.leader_id]
-            found.add((row.leader_id, row.leader_epoch))
-        (agreed,) = found
+            leaders.add((row.leader_id, row.leader_epoch))
+        (agreed,) = leaders
         return agreed
 
     first, epoch = quorum()
@@ -118,12 +118,12 @@ def test_describe_quorum_has_the_controller_as_its_only_voter_in_an_epoch_that_r
 def coordinators(cluster):
     """Return the coordinator of each group, -1 if it has none; all brokers say the same."""
     request = {"key_type": 0, "coordinator_keys": GROUPS}
-    found = []
+    by_broker = []
     for answer in answers(cluster, FIND_COORDINATOR, 4, request).values():
         assert {row.error_code for row in answer.coordinators} <= {0, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-        found.append({row.key: row.node_id for row in answer.coordinators})
-    assert all(each == found[0] for each in found)
-    return found[0]
+        by_broker.append({row.key: row.node_id for row in answer.coordinators})
+    assert all(node_ids == by_broker[0] for node_ids in by_broker)
+    return by_broker[0]
 
 
 def test_find_coordinator_names_the_broker_that_has_the_group_or_none_while_that_is_away(cluster):

@@ -107,10 +107,10 @@ def test_a_deleted_topic_leaves_no_log_and_one_of_its_name_begins_anew_with_its_
     assert cluster.client(1).fetch("flights") == []
 
 
-@pytest.mark.parametrize("asked", ALL)
-def test_a_topic_that_is_made_by_asking_comes_to_be_on_whichever_broker_was_asked(cluster, asked):
+@pytest.mark.parametrize("broker_id", ALL)
+def test_a_topic_that_is_made_by_asking_comes_to_be_on_whichever_broker_was_asked(cluster, broker_id):
     request = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": True}
-    (described,) = cluster.client(asked).ask(METADATA, 12, request).topics
+    (described,) = cluster.client(broker_id).ask(METADATA, 12, request).topics
     assert described.error_code == 0 and [row.leader_id for row in described.partitions] == [1]
     assert all(node.member.image.topic("flights") is not None for node in cluster.nodes.values())
 

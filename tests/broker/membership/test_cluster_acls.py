@@ -34,8 +34,8 @@ def described(client):
 
 
 def code_of_topic(cluster, broker_id, name="orders"):
-    asked = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
-    (topic,) = ada(cluster, broker_id).ask(METADATA, 12, asked).topics
+    fields = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
+    (topic,) = ada(cluster, broker_id).ask(METADATA, 12, fields).topics
     return topic.error_code
 
 
@@ -67,8 +67,8 @@ def test_a_name_that_the_coordinator_cannot_keep_is_refused(cluster):
 
 def test_a_client_without_rights_makes_no_topic_at_any_broker(cluster):
     topic = {"name": "mine", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    asked = {"topics": [topic], "timeout": 5_000, "validate_only": False}
-    (result,) = ada(cluster, cluster.controller.id).ask(CREATE_TOPICS, 7, asked).topics
+    fields = {"topics": [topic], "timeout": 5_000, "validate_only": False}
+    (result,) = ada(cluster, cluster.controller.id).ask(CREATE_TOPICS, 7, fields).topics
     assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 

@@ -142,15 +142,15 @@ def test_the_requests_of_brokers_are_served_on_their_listener_only(cluster):
 # --- settings, quotas, credentials -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asked", ALL)
-def test_any_broker_takes_settings_and_all_brokers_hear_of_them(cluster, asked):
+@pytest.mark.parametrize("broker_id", ALL)
+def test_any_broker_takes_settings_and_all_brokers_hear_of_them(cluster, broker_id):
     cluster.create("flights", 3)
-    assert alter(cluster, asked, 2, "flights", retention_ms=88_888) == 0
+    assert alter(cluster, broker_id, 2, "flights", retention_ms=88_888) == 0
     for node in cluster.nodes.values():
         (log,) = [log for log in node.broker.services.logs.all() if log.topic == "flights"]
         assert log.config.retention_ms == 88_888
-    assert alter(cluster, asked, 4, "", log_retention_ms=99_999) == 0
-    assert alter(cluster, asked, 2, "flights", cleanup_policy="compact") == 0
+    assert alter(cluster, broker_id, 4, "", log_retention_ms=99_999) == 0
+    assert alter(cluster, broker_id, 2, "flights", cleanup_policy="compact") == 0
     for node in cluster.nodes.values():
         assert node.broker.services.config.topic_defaults.retention_ms == 99_999
         assert dict(node.member.image.topic("flights").properties) == {

@@ -105,8 +105,8 @@ def test_a_group_is_unavailable_while_its_coordinator_is_dead_and_has_its_offset
     assert answer.topics[0].partitions[0].error_code == 0
     cluster.kill(coordinator.node_id)
     cluster.expire(coordinator.node_id)
-    asked = {"key_type": 0, "coordinator_keys": ["readers"]}
-    (answer,) = cluster.client(cluster.controller.id).ask(FIND_COORDINATOR, 4, asked).coordinators
+    fields = {"key_type": 0, "coordinator_keys": ["readers"]}
+    (answer,) = cluster.client(cluster.controller.id).ask(FIND_COORDINATOR, 4, fields).coordinators
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     cluster.restart(coordinator.node_id)
     cluster.later(2_000)

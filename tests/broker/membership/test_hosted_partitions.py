@@ -34,8 +34,8 @@ def stop(hosted, *partitions, topic="flights", **more):
 
 def leaders(hosted, topic="flights"):
     """Return (leader, leader epoch) of each partition."""
-    found = hosted.topic(topic)
-    return None if found is None else [(state.leader, state.leader_epoch) for state in found.partitions]
+    hosted_topic = hosted.topic(topic)
+    return None if hosted_topic is None else [(state.leader, state.leader_epoch) for state in hosted_topic.partitions]
 
 
 def test_new_partitions_are_hosted_with_the_settings_of_their_topic(hosted):

@@ -46,9 +46,9 @@ def test_a_topic_grows_although_its_first_partition_had_no_leader_yet():
     unknown = PartitionState(NO_LEADER, -1, (), ())
     late = replace(topic, partitions=(unknown, topic.partitions[1]))
     broker.services.metadata.apply([Change({"flights": late})])
-    asked = {"name": "flights", "count": 3, "assignments": None}
+    new_partitions = {"name": "flights", "count": 3, "assignments": None}
     client = cluster.client(cluster.controller.id)
-    client.send(CREATE_PARTITIONS, 3, {"topics": [asked], "timeout": 10_000})
+    client.send(CREATE_PARTITIONS, 3, {"topics": [new_partitions], "timeout": 10_000})
     cluster.later(6_000)
     ((_, answer),) = client.replies()
     assert answer.results[0].error_code == 0
@@ -71,9 +71,9 @@ def test_a_topic_whose_node_is_damaged_is_not_taken_for_deleted_by_the_brokers_o
     coordinator = cluster.group_coordinator_of("readers")
     assert coordinator is not cluster.controller.broker
     row = {"partition_index": 0, "committed_offset": 7}
-    asked = {"group_id": "readers", "generation_id_or_member_epoch": -1, "member_id": ""}
-    asked["topics"] = [{"name": "flights", "partitions": [row]}]
-    coordinator.connect().ask(OFFSET_COMMIT, 9, asked)
+    fields = {"group_id": "readers", "generation_id_or_member_epoch": -1, "member_id": ""}
+    fields["topics"] = [{"name": "flights", "partitions": [row]}]
+    coordinator.connect().ask(OFFSET_COMMIT, 9, fields)
     mend = damage(cluster, path)
     dead = cluster.controller.id
     cluster.kill(dead)

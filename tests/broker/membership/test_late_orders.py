@@ -42,7 +42,7 @@ def test_a_log_that_is_truncated_while_its_epoch_is_written_has_the_epoch_on_the
     node.broker.release()
     assert node.broker.services.hosted.topic("flights").is_led_by(1, 0)
     file = node.storage.open(EPOCHS_BEGUN)
-    assert [(each.log, each.epoch) for each in decode(file.read(0, file.size))] == [("flights-0", 50)]
+    assert [(begun.log, begun.epoch) for begun in decode(file.read(0, file.size))] == [("flights-0", 50)]
     assert cluster.log(1, "flights").epochs[-1] == (50, 2)
 
 

@@ -60,7 +60,7 @@ class PoweredCluster(ReplicatedCluster):
             self.restart(broker_id)
         self.later(JOINED_MS)
 
-    def said(self, words):
+    def lines_with(self, words):
         return [line for node in self.nodes.values() for line in node.reported if words in line]
 
 
@@ -97,7 +97,7 @@ def test_one_that_lost_power_has_not_and_says_so(cluster):
     cluster.expire(3)
     cluster.start(3)
     assert cluster.life(3) == Life(False, last)
-    assert len(cluster.said("the machine of this broker stopped uncleanly")) == 1
+    assert len(cluster.lines_with("the machine of this broker stopped uncleanly")) == 1
 
 
 def test_a_broker_that_is_killed_before_an_order_comes_after_a_power_cut_is_still_not_whole(cluster):
@@ -123,7 +123,7 @@ def test_a_damaged_file_counts_as_that_of_a_new_directory(cluster):
     cluster.nodes[3].storage.files[FILE].data[:4] = b"oops"
     cluster.start(3)
     assert cluster.life(3) == Life(False, -1)
-    assert len(cluster.said("life: its CRC does not hold")) == 1
+    assert len(cluster.lines_with("life: its CRC does not hold")) == 1
     assert cluster.stored(3).broker_epoch == cluster.epoch(3)
 
 
@@ -147,7 +147,7 @@ def test_on_a_full_disk_an_order_is_carried_out_and_the_directory_names_the_life
     cluster.expire(3)
     cluster.later(JOINED_MS)
     assert cluster.isr("flights") == ALL and cluster.stored(3).broker_epoch == last
-    assert cluster.said("the state of this broker's life could not be written")
+    assert cluster.lines_with("the state of this broker's life could not be written")
     cluster.nodes[3].storage.free_bytes = None
     cluster.kill_and_expire(2)
     assert cluster.stored(3).broker_epoch == cluster.epoch(3)
@@ -192,7 +192,7 @@ def test_without_space_for_the_mark_a_clean_stop_makes_nothing_whole(cluster):
     cluster.cut_pairs = {(controller, 3)}
     cluster.nodes[3].storage.free_bytes = 0
     cluster.restart(3)
-    assert not cluster.life(3).whole and cluster.said("the state of this broker's life could not be written")
+    assert not cluster.life(3).whole and cluster.lines_with("the state of this broker's life could not be written")
     cluster.nodes[3].storage.free_bytes = None
     cluster.stop(3)
     cluster.cut_pairs = set()
@@ -237,7 +237,7 @@ def test_of_all_that_stopped_those_without_a_power_cut_lead(cluster):
     assert cluster.leadership.leader == NO_LEADER and cluster.leadership.lives[1] == NO_LIFE
     (problem,) = cluster.controller.member.problems
     assert problem.startswith("flights-0 has no leader: brokers 1, 3 may lack records since an unclean stop")
-    assert cluster.said(problem) == [problem]
+    assert cluster.lines_with(problem) == [problem]
     cluster.start(2)
     assert cluster.leadership.leader == 2 and cluster.isr("flights") == ALL
     assert cluster.consume("flights") == [b"a"]
@@ -269,7 +269,7 @@ def test_after_a_power_cut_of_all_the_first_of_the_isr_leads_once_all_are_back_a
     cluster.start(1)
     assert cluster.leadership.leader == 1 and cluster.isr("flights") == ALL
     assert cluster.consume("flights") == [b"a"]
-    (line,) = cluster.said("flights-0: broker 1 leads, because")
+    (line,) = cluster.lines_with("flights-0: broker 1 leads, because")
     assert "all its replicas in sync, brokers 1, 2, 3, are back from unclean stops" in line
     assert sum(node.member.controller.unclean_elections for node in cluster.nodes.values()) == 1
 
@@ -278,4 +278,4 @@ def test_after_a_kill_of_all_the_first_leads_and_nothing_is_said(cluster):
     cluster.end_all(cluster.kill)
     cluster.start(*ALL)
     assert cluster.isr("flights") == ALL and cluster.consume("flights") == [b"a"]
-    assert not cluster.said("leads, because")
+    assert not cluster.lines_with("leads, because")

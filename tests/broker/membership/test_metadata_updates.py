@@ -65,6 +65,6 @@ def test_a_partition_has_its_offline_replicas_and_its_elr(image):
 
 
 def test_live_brokers_have_their_addresses_by_listener():
-    one, two = live_brokers(update_metadata(None))
-    assert (one.id, one.at("A").host, one.at("A").port, one.at("B")) == (1, "host1", 9092, None)
-    assert two.id == 2
+    first, second = live_brokers(update_metadata(None))
+    assert (first.id, first.at("A").host, first.at("A").port, first.at("B")) == (1, "host1", 9092, None)
+    assert second.id == 2

@@ -18,12 +18,12 @@ def alter(cluster, broker_id, name=NAME, value=PASSWORD):
     return cluster.client(broker_id).ask(INCREMENTAL_ALTER_CONFIGS, 1, request).responses[0]
 
 
-def kept(cluster, broker_id):
+def stored(cluster, broker_id):
     """Return the settings of a broker in the coordinator."""
     return json.loads(cluster.ensemble.node(f"/config/{BROKER_TYPE}/{broker_id}").data)["config"]
 
 
-def known(cluster, broker_id):
+def known_settings(cluster, broker_id):
     return cluster.nodes[broker_id].member.image.broker_properties.get(str(broker_id), {})
 
 
@@ -34,11 +34,11 @@ def encrypted(secret="encoder-secret", old_secret=None):
 def test_the_broker_has_the_password_and_the_coordinator_its_encrypted_text():
     cluster = EngineCluster(2, encrypted())
     assert alter(cluster, 2).error_code == 0
-    text = kept(cluster, 2)[NAME]
+    text = stored(cluster, 2)[NAME]
     assert PASSWORD not in text and encrypted().decode(text) == PASSWORD
-    assert known(cluster, 2) == {NAME: PASSWORD}
+    assert known_settings(cluster, 2) == {NAME: PASSWORD}
     assert alter(cluster, 2, "log.retention.ms", "88888").error_code == 0
-    assert kept(cluster, 2) == {NAME: text, "log.retention.ms": "88888"}, "what another setting has is kept as it is"
+    assert stored(cluster, 2) == {NAME: text, "log.retention.ms": "88888"}, "what another setting has is kept as it is"
 
 
 def test_the_password_is_read_again_after_a_restart_and_with_the_secret_of_before():
@@ -47,7 +47,7 @@ def test_the_password_is_read_again_after_a_restart_and_with_the_secret_of_befor
     cluster.stop(2)
     cluster.passwords = encrypted("new-secret", "encoder-secret")
     cluster.restart(2)
-    assert known(cluster, 2) == {NAME: PASSWORD}
+    assert known_settings(cluster, 2) == {NAME: PASSWORD}
 
 
 def test_a_password_that_does_not_decode_is_ignored_and_named():
@@ -56,7 +56,7 @@ def test_a_password_that_does_not_decode_is_ignored_and_named():
     cluster.stop(2)
     cluster.passwords = encrypted("guessed")
     cluster.restart(2)
-    assert known(cluster, 2) == {}
+    assert known_settings(cluster, 2) == {}
     (line,) = [line for line in cluster.nodes[2].reported if NAME in line]
     assert f"/config/brokers/2: {NAME}: it does not decode" in line and line.endswith("the setting is ignored")
 
@@ -73,4 +73,4 @@ def test_without_a_secret_no_password_is_taken():
 def test_a_directory_of_one_machine_keeps_passwords_as_a_server_alone_does():
     cluster = EngineCluster(2)
     assert alter(cluster, 2).error_code == 0
-    assert kept(cluster, 2) == {NAME: PASSWORD}
+    assert stored(cluster, 2) == {NAME: PASSWORD}

@@ -23,8 +23,8 @@ def cluster():
 
 def partitions(cluster, topic):
     """Return the number of a topic's partitions as broker 2 knows it."""
-    known = cluster.nodes[2].member.image.topic(topic)
-    return 0 if known is None else len(known.partitions)
+    topic_metadata = cluster.nodes[2].member.image.topic(topic)
+    return 0 if topic_metadata is None else len(topic_metadata.partitions)
 
 
 @pytest.mark.parametrize("request_, topic, number", [(CREATE, "new", 1), (GROW, "old", 4), (DELETE, "old", 0)])
