@@ -50,21 +50,21 @@ def test_others_quotas_hold_nobody_back(entity):
 
 @pytest.mark.parametrize("client_id", ["", None])
 def test_a_client_without_a_name_has_its_users_quota_only(client_id):
-    quotas = {each: {"producer_byte_rate": 1_000.0} for each in [(ANY_CLIENT,), (USER, ANY_CLIENT)]}
+    quotas = {entity: {"producer_byte_rate": 1_000.0} for entity in [(ANY_CLIENT,), (USER, ANY_CLIENT)]}
     assert produced(manager_of(quotas), client_id, 20_000) is None
     assert produced(manager_of(quotas | {(USER,): {"producer_byte_rate": 1_000.0}}), client_id, 20_000) == 10_000
 
 
 def test_each_client_has_the_default_for_itself():
     manager = manager_of({(ANY_CLIENT,): {"producer_byte_rate": 1_000.0}})
-    assert [produced(manager, each, 10_000) for each in ("a", "b", "a")] == [0, 0, 10_000]
+    assert [produced(manager, client_id, 10_000) for client_id in ("a", "b", "a")] == [0, 0, 10_000]
 
 
 def test_clients_of_one_user_share_what_the_user_has():
     manager = manager_of({(USER,): {"producer_byte_rate": 1_000.0}})
-    assert [produced(manager, each, 10_000) for each in ("a", "b")] == [0, 10_000]
+    assert [produced(manager, client_id, 10_000) for client_id in ("a", "b")] == [0, 10_000]
     manager = manager_of({(USER, ANY_CLIENT): {"producer_byte_rate": 1_000.0}})
-    assert [produced(manager, each, 10_000) for each in ("a", "b")] == [0, 0]
+    assert [produced(manager, client_id, 10_000) for client_id in ("a", "b")] == [0, 0]
 
 
 def test_each_kind_of_quota_is_looked_up_by_itself():
@@ -176,7 +176,7 @@ def test_an_address_has_so_many_connections_a_second():
 def test_others_have_the_default_each_for_itself():
     quotas = {(("ip", None),): {"connection_creation_rate": 1.0}, (("ip", "::1"),): {"connection_creation_rate": 9.0}}
     manager = manager_of(quotas, quota_window_num=2)
-    assert [held_ms(manager, each) for each in ("10.0.0.1", "10.0.0.2", "10.0.0.1")] == [0, 0, 1_000]
+    assert [held_ms(manager, address) for address in ("10.0.0.1", "10.0.0.2", "10.0.0.1")] == [0, 0, 1_000]
     assert [held_ms(manager, "::1") for _ in range(9)] == [0] * 9
 
 

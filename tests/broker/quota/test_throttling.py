@@ -72,7 +72,7 @@ def altering(entity, **quotas):
 
 def alter(broker, entity, **quotas):
     answer = broker.connect("admin").ask(ALTER_QUOTAS, 1, altering(entity, **quotas))
-    assert [each.error_code for each in answer.entries] == [0]
+    assert [result.error_code for result in answer.entries] == [0]
 
 
 def throttle_ms(data):
@@ -83,22 +83,22 @@ def throttle_ms(data):
 def produce(client, value, **more):
     """Produce a value; return the throttle time in ms that the client receives."""
     client.send(PRODUCE, 9, produce_request("flights", value, **more))
-    told = throttle_ms(client.received)
+    wait_ms = throttle_ms(client.received)
     assert [result.error_code for _, (result,) in client.replies()] == [0]
-    return told
+    return wait_ms
 
 
 def test_a_producer_over_its_quota_is_answered_immediately_and_not_read_from_for_a_while(broker):
     alter(broker, APP, producer_byte_rate=1_000)
     client = broker.connect("app")
-    told = produce(client, bytes(15_000))
-    assert 5_000 < told < 5_500, "15,000 and what is around them are those of 15 seconds, of which ten are there"
+    wait_ms = produce(client, bytes(15_000))
+    assert 5_000 < wait_ms < 5_500, "15,000 and what is around them are those of 15 seconds, of which ten are there"
     assert broker.services.logs.get("flights", 0).log_end_offset == 1
     began_ms = broker.now_ms
     client.send(METADATA, 12, {"topics": []})
-    broker.at(began_ms + told - 1)
+    broker.at(began_ms + wait_ms - 1)
     assert not client.replies() and not client.conn.readable
-    broker.at(began_ms + told + 1)
+    broker.at(began_ms + wait_ms + 1)
     assert len(client.replies()) == 1 and client.conn.readable
 
 
@@ -257,25 +257,25 @@ def reader(broker):
 def ask(reader, offset, **more):
     """Fetch; return (number of whole batches of BATCH_BYTES, throttle time in ms)."""
     answer = reader.ask(FETCH, 12, fetch_request("flights", offset, **more))
-    return sum(len(each.records) for each in answer.partitions) // BATCH_BYTES, answer.throttle_ms
+    return sum(len(partition.records) for partition in answer.partitions) // BATCH_BYTES, answer.throttle_ms
 
 
 def test_a_reader_over_its_quota_gets_nothing_and_is_told_to_wait(broker, reader):
     assert ask(reader, 0, max_bytes=2 * BATCH_BYTES) == (2, 0)
-    records, told = ask(reader, 2, max_bytes=2 * BATCH_BYTES)
-    assert records == 0 and 6_000 < told < 7_000
+    records, wait_ms = ask(reader, 2, max_bytes=2 * BATCH_BYTES)
+    assert records == 0 and 6_000 < wait_ms < 7_000
     assert not reader.conn.readable
-    broker.at(broker.now_ms + told)
+    broker.at(broker.now_ms + wait_ms)
     assert reader.conn.readable
 
 
 def test_a_reader_that_waits_as_told_gets_all(broker, reader):
     offset, waited_ms = 0, 0
     while offset < 6:
-        records, told = ask(reader, offset)
+        records, wait_ms = ask(reader, offset)
         offset += records
-        waited_ms += told
-        broker.at(broker.now_ms + told)
+        waited_ms += wait_ms
+        broker.at(broker.now_ms + wait_ms)
     assert waited_ms >= 24_000 - 11_000, "24,000 bytes, of which those of all windows may come in one burst"
 
 
@@ -389,7 +389,7 @@ def test_every_answer_with_room_for_the_time_says_it(clock, name):
     broker.change(Staged(Change(quotas={(("client-id", "test"),): {"request_percentage": 1e-9}})))
     world = ListeningWorld(EngineLine(broker), name, APIS[KEYS[name]].newest)
     ASKS[name](world)
-    answers = [answer for asked, answer in world.answers if asked == name]
+    answers = [answer for api, answer in world.answers if api == name]
     if "throttle_time" in names_of(KEYS[name], "response"):
         assert {answer.throttle_time.total_seconds() for answer in answers} == {1}
 
@@ -423,9 +423,9 @@ def test_an_older_client_is_held_back_instead(broker):
 def test_of_several_topics_those_past_the_quota_are_refused(broker):
     alter(broker, APP, controller_mutation_rate=1)
     topics = [{"name": name, "num_partitions": 6, "replication_factor": 1} for name in "abc"]
-    asked = {"topics": topics, "timeout": 30_000, "validate_only": False}
-    answer = broker.connect("app").ask(CREATE_TOPICS, 7, asked)
-    assert [each.error_code for each in answer.topics] == [0, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    fields = {"topics": topics, "timeout": 30_000, "validate_only": False}
+    answer = broker.connect("app").ask(CREATE_TOPICS, 7, fields)
+    assert [topic.error_code for topic in answer.topics] == [0, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
     assert "controller_mutation_rate" in answer.topics[2].error_message
 
 
@@ -436,7 +436,7 @@ def test_deleting_topics_counts_their_partitions(broker, version, code):
     client = broker.connect("app")
     assert create(client, "a", 32) == (ErrorCode.NONE, 0)
     answer = client.ask(DELETE_TOPICS, version, {"topic_names": ["large"], "timeout": 30_000})
-    assert [each.error_code for each in answer.responses] == [code]
+    assert [result.error_code for result in answer.responses] == [code]
     assert answer.throttle_time.total_seconds() == (5 if code else 25)
     assert (broker.services.metadata.topic("large") is None) == (not code)
 
@@ -447,9 +447,9 @@ def test_more_partitions_count_as_many_as_come(broker, version, code):
     client = broker.connect("app")
     assert create(client, "a", 32) == (ErrorCode.NONE, 0)
     topics = [{"name": "flights", "count": 5, "assignments": None}]
-    asked = {"topics": topics, "timeout": 30_000, "validate_only": False}
-    answer = client.ask(CREATE_PARTITIONS, version, asked)
-    assert [each.error_code for each in answer.results] == [code]
+    fields = {"topics": topics, "timeout": 30_000, "validate_only": False}
+    answer = client.ask(CREATE_PARTITIONS, version, fields)
+    assert [result.error_code for result in answer.results] == [code]
     assert answer.throttle_time.total_seconds() == (5 if code else 7)
 
 
@@ -457,12 +457,12 @@ def test_topics_made_by_asking_wait_for_the_quota(broker):
     alter(broker, APP, controller_mutation_rate=2)
     client = broker.connect("app")
     assert create(client, "a", 32) == (ErrorCode.NONE, 0)
-    asked = {"topics": [{"name": "b"}], "allow_auto_topic_creation": True}
-    answer = client.ask(METADATA, 9, asked)
-    assert [each.error_code for each in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    fields = {"topics": [{"name": "b"}], "allow_auto_topic_creation": True}
+    answer = client.ask(METADATA, 9, fields)
+    assert [topic.error_code for topic in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert client.conn.readable, "it is not what was asked for first of all"
     broker.at(broker.now_ms + 5_000)
-    assert [each.error_code for each in client.ask(METADATA, 9, asked).topics] == [0]
+    assert [topic.error_code for topic in client.ask(METADATA, 9, fields).topics] == [0]
 
 
 # --- connections -------------------------------------------------------------------------------------------------
@@ -483,6 +483,6 @@ def test_an_address_that_connects_too_often_has_its_connections_held_and_closed(
 
 def test_held_connections_and_requests_are_counted(broker):
     alter(broker, APP, producer_byte_rate=1_000)
-    told = produce(broker.connect("app"), bytes(15_000))
+    wait_ms = produce(broker.connect("app"), bytes(15_000))
     assert broker.services.metrics.throttled == {"producer_byte_rate": 1}
-    assert broker.services.metrics.throttled_ms == {"producer_byte_rate": told}
+    assert broker.services.metrics.throttled_ms == {"producer_byte_rate": wait_ms}
