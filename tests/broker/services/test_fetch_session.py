@@ -23,8 +23,11 @@ class Cache:
 
     def open(self, size, at_ms, follower=None):
         named = wanted([FetchPartition("flights", index, 0, 100) for index in range(size)])
-        found = [(each, FetchedPartition(each.requested.topic, each.requested.partition)) for each in named]
-        return self.sessions.open(found, False, Now(at_ms, 0), follower and (follower, "BETWEEN"))
+        pairs = [
+            (partition, FetchedPartition(partition.requested.topic, partition.requested.partition))
+            for partition in named
+        ]
+        return self.sessions.open(pairs, False, Now(at_ms, 0), follower and (follower, "BETWEEN"))
 
     def go_on(self, id, epoch, at_ms, adds=(), forgets=()):
         partitions = [FetchPartition("flights", index, 0, 100) for index in adds]

@@ -58,7 +58,7 @@ def test_a_group_of_a_deleted_topic_has_no_position(broker):
 def test_a_partition_that_is_offline_has_no_position(broker):
     group_of(broker, "readers", 0, 1)
     broker.services.logs.get("flights", 0).offline = "its disk failed"
-    assert [each.partition for each in group_positions(broker.services)[0]] == [1]
+    assert [position.partition for position in group_positions(broker.services)[0]] == [1]
 
 
 def test_positions_past_the_limit_are_counted(broker):
@@ -66,6 +66,6 @@ def test_positions_past_the_limit_are_counted(broker):
     limited.create("flights", 2)
     for name in ("a", "b", "c"):
         group_of(limited, name, 0, 1)
-    found, left_out = group_positions(limited.services)
-    assert [(each.group, each.partition) for each in found] == [("a", 0), ("a", 1), ("b", 0)]
+    positions, left_out = group_positions(limited.services)
+    assert [(position.group, position.partition) for position in positions] == [("a", 0), ("a", 1), ("b", 0)]
     assert left_out == 3

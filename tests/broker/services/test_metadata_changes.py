@@ -109,10 +109,10 @@ def seen(broker):
     configs = {"resources": [{"resource_type": 2, "resource_name": "flights", "configuration_keys": None}]}
     topics = client.ask(METADATA, 12, {"topics": None, "allow_auto_topic_creation": False}).topics
     return (
-        sorted((each.name, each.topic_id, len(each.partitions)) for each in topics),
-        [(each.name, each.value) for each in client.ask(DESCRIBE_CONFIGS, 2, configs).results[0].configs],
+        sorted((topic.name, topic.topic_id, len(topic.partitions)) for topic in topics),
+        [(config.name, config.value) for config in client.ask(DESCRIBE_CONFIGS, 2, configs).results[0].configs],
         len(client.ask(DESCRIBE_QUOTAS, 1, {"components": (), "strict": False}).entries),
-        [each.user for each in client.ask(DESCRIBE_SCRAM, 0, {"users": None}).results],
+        [result.user for result in client.ask(DESCRIBE_SCRAM, 0, {"users": None}).results],
     )
 
 
@@ -140,10 +140,10 @@ def test_a_change_that_was_answered_outlives_a_power_cut(broker, change):
     client = broker.connect()
     client.send(*change)
     assert code_of(client.replies()[0][1]) == 0
-    told = seen(broker)
+    seen_before = seen(broker)
     broker.storage = broker.storage.power_cut(lambda n: 0)
     again = broker.restarted(clean=False)
-    assert seen(again) == told and not again.reported
+    assert seen(again) == seen_before and not again.reported
     if change[0] == INIT_PRODUCER_ID:
         assert again.connect().ask(*beginning()).producer_id >= 1_000
 
@@ -204,7 +204,7 @@ def test_of_two_creations_of_one_name_the_second_is_refused(broker):
         first.send(*creating("trains_1"))
         second.send(*creating("trains_1"))
         dotted.send(*creating("trains.1"))
-    assert [code_of(each.replies()[0][1]) for each in (first, second, dotted)] == [0, EXISTS, 17]
+    assert [code_of(client.replies()[0][1]) for client in (first, second, dotted)] == [0, EXISTS, 17]
 
 
 def test_a_creation_behind_one_that_fails_is_made(broker):
@@ -217,7 +217,7 @@ def test_a_creation_behind_one_that_fails_is_made(broker):
     broker.storage.free_bytes = None
     broker.pump()
     broker.release()
-    assert [code_of(each.replies()[0][1]) for each in (first, second)] == [FULL, 0]
+    assert [code_of(client.replies()[0][1]) for client in (first, second)] == [FULL, 0]
 
 
 def test_quotas_that_are_set_at_once_are_all_kept(broker):
@@ -247,8 +247,8 @@ def test_topics_that_many_ask_for_at_once_are_made_once(broker):
     with broker.turn():
         for client in clients:
             client.send(*asking("trains"))
-    told = {client.replies()[0][1].topics[0].topic_id for client in clients}
-    assert told == {broker.services.metadata.topic("trains").id}
+    topic_ids = {client.replies()[0][1].topics[0].topic_id for client in clients}
+    assert topic_ids == {broker.services.metadata.topic("trains").id}
 
 
 def test_an_answer_comes_at_the_time_limit_of_its_request_though_the_disk_goes_on(broker):
@@ -257,7 +257,7 @@ def test_an_answer_comes_at_the_time_limit_of_its_request_though_the_disk_goes_o
     client.send(*creating("trains", timeout=1_000))
     behind.send(*creating("trains", timeout=2_000))
     broker.at(broker.now_ms + 2_000)
-    assert [code_of(each.replies()[0][1]) for each in (client, behind)] == [TIMED_OUT] * 2
+    assert [code_of(waiting.replies()[0][1]) for waiting in (client, behind)] == [TIMED_OUT] * 2
     broker.release()
     assert code_of(client.ask(*creating("trains"))) == EXISTS
 
@@ -375,27 +375,27 @@ def test_a_topic_whose_log_cannot_be_made_is_taken_back_and_its_neighbours_stay(
             client.send(*creating(name))
     assert [code_of(client.replies()[0][1]) for client in clients] == [0, FULL, 0]
     broker.storage.failing_opens.clear()
-    for each in (broker, broker.restarted(clean=False)):
-        assert {topic.name for topic in each.services.metadata.topics()} == {"flights", "good", "better"}
-        assert each.connect().produce("good", b"a").error_code == 0
+    for node in (broker, broker.restarted(clean=False)):
+        assert {topic.name for topic in node.services.metadata.topics()} == {"flights", "good", "better"}
+        assert node.connect().produce("good", b"a").error_code == 0
     assert "bad-0" not in broker.storage.list("")
 
 
 @pytest.mark.parametrize("change", [creating("trains", 3), growing("flights", 3)], ids=["create", "grow"])
-@pytest.mark.parametrize("kept", range(6))
-def test_a_crash_after_the_write_of_new_partitions_leaves_the_old_or_the_new_state(broker, change, kept):
+@pytest.mark.parametrize("choice", range(6))
+def test_a_crash_after_the_write_of_new_partitions_leaves_the_old_or_the_new_state(broker, change, choice):
     client = broker.connect()
     client.produce("flights", b"a")
     broker.services.logs.syncs.start_round()
     broker.pump()
     held, before = broker.hold_syncs(), seen(broker)[0]
     client.send(*change)
-    if kept:
+    if choice:
         broker.run(held.pop(0))
     after = seen(broker)[0]
-    broker.storage = broker.storage.power_cut(lambda n: kept % n)
+    broker.storage = broker.storage.power_cut(lambda n: choice % n)
     again = broker.restarted(clean=False)
-    assert seen(again)[0] in (before, after) and (not kept or seen(again)[0] == after)
+    assert seen(again)[0] in (before, after) and (not choice or seen(again)[0] == after)
     assert again.connect().fetch("flights") == [b"a"] and not again.services.logs.offline
     for name, _, partitions in seen(again)[0]:
         for partition in range(partitions):

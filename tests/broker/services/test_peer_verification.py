@@ -161,10 +161,10 @@ def test_a_request_that_follows_leaves_nothing_behind_when_its_connection_is_clo
     assert codes(send_together(producer, wide, (1, 0))) == [0] and questions(cluster) == 1
 
 
-@pytest.mark.parametrize("rest", [b"", b"\x00\x00\x00\x01\xff\xff", b"\x00\x00\x00\x01\xff\xff\x80"])
-def test_a_request_that_is_cut_short_closes_the_connection_after_the_answer_before_it(cluster, producer, wide, rest):
+@pytest.mark.parametrize("body", [b"", b"\x00\x00\x00\x01\xff\xff", b"\x00\x00\x00\x01\xff\xff\x80"])
+def test_a_request_that_is_cut_short_closes_the_connection_after_the_answer_before_it(cluster, producer, wide, body):
     producer.add(("wide", 0))
-    frame = b"\x00\x00\x00\x0c" + rest
+    frame = b"\x00\x00\x00\x0c" + body
     client = send_together(producer, wide, (0, 0), behind=len(frame).to_bytes(4, "big") + frame)
     assert codes(client) == [0] and client.conn.close_reason is not None
 
