@@ -48,14 +48,14 @@ def _value(plan):
 
 def errors_in(cls, entity):
     """Return all errors of a decoded answer."""
-    found = []
+    errors = []
     for plan in plan_of(cls):
         value = getattr(entity, plan.name)
         if plan.kafka_type == "error_code":
-            found.append(value)
+            errors.append(value)
         elif plan.nested is not None and value:
-            found += [each for item in (value if plan.array else [value]) for each in errors_in(plan.nested, item)]
-    return found
+            errors += [error for item in (value if plan.array else [value]) for error in errors_in(plan.nested, item)]
+    return errors
 
 
 # --- every API -------------------------------------------------------------------------------------------------------
@@ -66,9 +66,9 @@ def test_an_api_answers_the_error_in_all_its_places_and_does_nothing(api, versio
     broker = broker_of("flights")
     broker.engine.fail(api.key, ErrorCode.NOT_CONTROLLER)
     answer = broker.connect().ask(api.key, version, sample(schema(api.key, version, "request")))
-    said = errors_in(schema(api.key, version, "response"), answer)
-    assert said, f"error_answers finds no place for an error in {api.name}; is it one of faults.NO_ERRORS?"
-    assert set(said) == {ErrorCode.NOT_CONTROLLER}
+    errors = errors_in(schema(api.key, version, "response"), answer)
+    assert errors, f"error_answers finds no place for an error in {api.name}; is it one of faults.NO_ERRORS?"
+    assert set(errors) == {ErrorCode.NOT_CONTROLLER}
     assert broker.engine.left() == {}
     assert [topic.name for topic in broker.services.metadata.topics()] == ["flights"]
 
@@ -127,11 +127,11 @@ def test_metadata_still_names_the_nodes():
 def test_metadata_that_fails_makes_no_topic():
     broker = broker_of(auto_create_topics_enable=True)
     broker.engine.fail(METADATA, ErrorCode.LEADER_NOT_AVAILABLE)
-    asked = {"topics": [{"name": "new"}], "allow_auto_topic_creation": True}
+    fields = {"topics": [{"name": "new"}], "allow_auto_topic_creation": True}
     client = broker.connect()
-    assert [topic.error_code for topic in client.ask(METADATA, 12, asked).topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
+    assert [topic.error_code for topic in client.ask(METADATA, 12, fields).topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
     assert list(broker.services.metadata.topics()) == []
-    assert [topic.error_code for topic in client.ask(METADATA, 12, asked).topics] == [0]
+    assert [topic.error_code for topic in client.ask(METADATA, 12, fields).topics] == [0]
 
 
 def test_an_error_waits_for_a_request_whose_answer_has_a_place_for_it():
@@ -373,7 +373,7 @@ def test_names_are_held_to_the_protocol_with_the_nearest_one():
         error_of(4711)
 
 
-@pytest.mark.parametrize("wrong, said", [
+@pytest.mark.parametrize("wrong, reason", [
     (lambda faults: faults.fail(PRODUCE, ErrorCode.NONE, 1), "NONE is no error"),
     (lambda faults: faults.fail(PRODUCE, LEADER, 0), f"times=0; give 1 to {QUEUE_MAX}"),
     (lambda faults: faults.fail(PRODUCE, LEADER, QUEUE_MAX + 1), "give 1 to"),
@@ -381,6 +381,6 @@ def test_names_are_held_to_the_protocol_with_the_nearest_one():
     (lambda faults: faults.delay(PRODUCE, -1, None), "ms=-1; a delay lies between 0 and"),
     (lambda faults: faults.delay(PRODUCE, 10, 0), "times=0; give 1 or more"),
 ])  # fmt: skip
-def test_what_makes_no_sense_is_refused(wrong, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_makes_no_sense_is_refused(wrong, reason):
+    with pytest.raises(ValueError, match=reason):
         wrong(Faults())

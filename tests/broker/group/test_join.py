@@ -214,11 +214,11 @@ def test_a_thousand_members_come_together(house):
 
 def test_a_thousand_members_share_anew_when_one_comes(house):
     joined = house.joined(*[house.join(client=f"c{n}", session_ms=60_000) for n in range(1_000)])
-    followers = [house.sync(each) for each in joined[1:]]
-    house.sync(joined[0], {each.member_id: b"share" for each in joined})
+    followers = [house.sync(member) for member in joined[1:]]
+    house.sync(joined[0], {member.member_id: b"share" for member in joined})
     assert {pending.result.assignment for pending in followers} == {b"share"}
     newcomer = house.join(client="new", session_ms=60_000)
-    assert {house.heartbeat(each.member_id, 1) for each in joined} == {ErrorCode.REBALANCE_IN_PROGRESS}
-    again = house.joined(newcomer, *[house.join(each.member_id, session_ms=60_000) for each in joined])
-    assert {each.generation for each in again} == {2}
-    assert sorted(len(each.members) for each in again) == [0] * 1_000 + [1_001]
+    assert {house.heartbeat(member.member_id, 1) for member in joined} == {ErrorCode.REBALANCE_IN_PROGRESS}
+    again = house.joined(newcomer, *[house.join(member.member_id, session_ms=60_000) for member in joined])
+    assert {member.generation for member in again} == {2}
+    assert sorted(len(member.members) for member in again) == [0] * 1_000 + [1_001]

@@ -39,7 +39,7 @@ def test_a_member_commits_in_its_generation(house):
 
 
 @pytest.mark.parametrize(
-    ("who", "error"),
+    ("identity", "error"),
     [
         ({}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"member_id": "ghost", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -48,10 +48,10 @@ def test_a_member_commits_in_its_generation(house):
         ({"group": "g" * 20_000}, ErrorCode.INVALID_GROUP_ID),
     ],
 )
-def test_nobody_else_commits_while_a_group_has_members(house, who, error):
+def test_nobody_else_commits_while_a_group_has_members(house, identity, error):
     (member,) = house.stable("c")
     assert member.member_id == "c-1"
-    assert house.commit(("t", 0, 5), **who) == [error]
+    assert house.commit(("t", 0, 5), **identity) == [error]
     assert offsets(house) == {}
 
 
@@ -64,13 +64,13 @@ def test_a_member_of_a_group_that_is_gone_is_told_as_its_version_understands(hou
 
 def test_a_member_commits_while_others_join_but_not_before_it_has_synced(house):
     leader, follower = house.stable("a", "b")
-    who = {"member_id": follower.member_id, "generation": 1}
+    identity = {"member_id": follower.member_id, "generation": 1}
     house.join(client="c")
-    assert house.commit(("t", 0, 5), **who) == [ErrorCode.NONE]
+    assert house.commit(("t", 0, 5), **identity) == [ErrorCode.NONE]
     house.join(leader.member_id)
     house.join(follower.member_id)
     assert house.state() == "CompletingRebalance"
-    assert house.commit(("t", 0, 6), **who | {"generation": 2}) == [ErrorCode.REBALANCE_IN_PROGRESS]
+    assert house.commit(("t", 0, 6), **identity | {"generation": 2}) == [ErrorCode.REBALANCE_IN_PROGRESS]
 
 
 def test_a_commit_is_a_sign_of_life(house):
@@ -155,11 +155,11 @@ def test_many_offsets_expire_in_steps(make_house):
     house = make_house(offsets_retention_minutes=1)
     for group in ("g", "h"):
         house.commit(*[("t", n, 5) for n in range(EXPIRATIONS_PER_STEP)], group=group)
-    left = [2 * EXPIRATIONS_PER_STEP]
+    remaining = [2 * EXPIRATIONS_PER_STEP]
     while len(house.coordinator):
         house.at(house.coordinator.next_deadline_ms())
-        left.append(len(offsets(house)) + len(offsets(house, "h")))
-    taken = [before - after for before, after in zip(left, left[1:]) if before > after]
+        remaining.append(len(offsets(house)) + len(offsets(house, "h")))
+    taken = [before - after for before, after in zip(remaining, remaining[1:]) if before > after]
     assert taken == [EXPIRATIONS_PER_STEP - 1, EXPIRATIONS_PER_STEP - 1, 2], "to look at a group counts too"
     assert len(house.restarted().coordinator) == 0
 

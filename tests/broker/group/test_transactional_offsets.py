@@ -14,7 +14,7 @@ def at(offset):
 
 
 def ended(offsets, producer_id, commit=True):
-    return [(place, committed.offset) for place, committed in offsets.end(producer_id, commit)]
+    return [(partition, committed.offset) for partition, committed in offsets.end(producer_id, commit)]
 
 
 @pytest.fixture

@@ -80,11 +80,11 @@ def test_a_stream_cut_short_is_corrupt(codec, cut):
     whole = zlib.compress(TEXT) * 100
     packed = compress(codec, whole)
     try:
-        found = decompress(codec, packed[: max(0, len(packed) - cut)])
+        unpacked = decompress(codec, packed[: max(0, len(packed) - cut)])
     except CorruptBatch:
         return
-    assert codec is Codec.SNAPPY and whole.startswith(found) and len(found) < len(whole)
-    assert len(found) % XERIAL_BLOCK_BYTES == 0
+    assert codec is Codec.SNAPPY and whole.startswith(unpacked) and len(unpacked) < len(whole)
+    assert len(unpacked) % XERIAL_BLOCK_BYTES == 0
 
 
 @pytest.mark.parametrize("codec", REAL)

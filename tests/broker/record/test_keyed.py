@@ -43,19 +43,20 @@ def hold_to_decoding(batch, wanted=None, at=0, horizons=(None, HORIZON_MS)):
     starts = starts_of(body, header.record_count)
     assert [keyed.span_at(body.data, start).offset_delta for start in starts] == list(keys.deltas)
     wanted = bytes(wanted or [1] * len(decoded))
-    left = list(compress(decoded, wanted))
-    if not left:
+    retained = list(compress(decoded, wanted))
+    if not retained:
         return keys
     for horizon in horizons:
         written = reduced(header, body, wanted, horizon)
         if written is None:
-            assert horizon is None and len(left) == len(decoded), "nothing to change"
+            assert horizon is None and len(retained) == len(decoded), "nothing to change"
             continue
         verify(written.data, written.header)
         assert read_header(written.data) == written.header
         assert written.header.last_offset_delta == header.last_offset_delta
         assert bool(written.header.attributes & DELETE_HORIZON_BIT) == (horizon is not None)
-        assert [r[0::2] for r in records_of(bytes(written.data))] == [r[0::2] for r in left], "deltas, keys and headers"
+        keys_and_headers = [r[0::2] for r in records_of(bytes(written.data))]
+        assert keys_and_headers == [r[0::2] for r in retained], "deltas, keys and headers"
         times = [(record.offset, record.timestamp_ms, record.value) for record in decode_records(bytes(written.data))]
         expected = [(r.offset, r.timestamp_ms, r.value) for r in compress(decode_records(batch, check=False), wanted)]
         assert times == expected
@@ -74,7 +75,7 @@ HEADERS = st.sampled_from([(), (), (("name", b"v"),), LONG_VALUE, (("n" * 90, b"
 def batches(draw):
     """Draw a batch whose records resemble each other, with gaps between some of the offsets."""
     keys, values, times, headers = (
-        draw(st.lists(each, min_size=1, max_size=3)) for each in (KEYS, VALUES, TIMES, HEADERS)
+        draw(st.lists(strategy, min_size=1, max_size=3)) for strategy in (KEYS, VALUES, TIMES, HEADERS)
     )
     chance = draw(st.randoms(use_true_random=False))
     stays = draw(st.integers(1, 80))
@@ -82,7 +83,7 @@ def batches(draw):
     delta, records = draw(st.sampled_from([0, 0, 50, 8000, 1 << 20])), []
     for number in range(draw(st.integers(1, 120))):
         if number % stays == 0:
-            fields = [chance.choice(each) for each in (times, keys, values, headers)]
+            fields = [chance.choice(choices) for choices in (times, keys, values, headers)]
         records.append(BatchRecord(delta, *fields))
         delta += chance.choice(gaps)
     codec = draw(st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4]))

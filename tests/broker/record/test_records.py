@@ -123,9 +123,9 @@ def test_under_log_append_time_each_record_has_the_batch_time():
 
 
 def test_a_batch_in_the_middle_of_others_is_read_where_it_is():
-    one = encode_batch([BatchRecord(0, 0, None, b"one")], base_timestamp_ms=T0)
-    two = encode_batch([BatchRecord(0, 0, None, b"two")], base_timestamp_ms=T0, base_offset=1)
-    (record,) = decode_records(memoryview(one + two + one), position=len(one))
+    first = encode_batch([BatchRecord(0, 0, None, b"one")], base_timestamp_ms=T0)
+    second = encode_batch([BatchRecord(0, 0, None, b"two")], base_timestamp_ms=T0, base_offset=1)
+    (record,) = decode_records(memoryview(first + second + first), position=len(first))
     assert (record.offset, record.value) == (1, b"two")
 
 

@@ -22,8 +22,8 @@ from flakelog.config import ServerConfig
 from idgen.settings import InvalidSetting, settings_of
 
 CONFIGS = ServerConfig, BrokerConfig, TlsConfig, SaslConfig, GroupConfig, TransactionConfig
-SERVER_NAMES = {each.name for config in CONFIGS for each in settings_of(config)}
-TOPIC_NAMES = {each.name for each in settings_of(TopicConfig)}
+SERVER_NAMES = {setting.name for config in CONFIGS for setting in settings_of(config)}
+TOPIC_NAMES = {setting.name for setting in settings_of(TopicConfig)}
 OTHER_NAMES = {other for others in SYNONYMS.values() for other, _ in others}
 
 

@@ -23,7 +23,7 @@ DEFAULTS = {
 
 @pytest.mark.parametrize("name, default", DEFAULTS.items())
 def test_a_setting_of_replication_has_kafkas_default(name, default):
-    defaults = {each.name: each.default for each in settings_of(BrokerConfig)}
+    defaults = {setting.name: setting.default for setting in settings_of(BrokerConfig)}
     row = broker_setting(name)
     assert (defaults[name], row.standing, row.default) == (default, HONOURED, str(default).lower())
 

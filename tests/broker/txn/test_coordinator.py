@@ -17,8 +17,8 @@ ONGOING = BEGUN.with_partitions(frozenset({AT}), 100)
 def past_of(*records):
     core = TransactionCoordinator(TransactionConfig(), lambda: 99)
     core.remember({7: 0})
-    for each in records:
-        core.load(transaction_key("t"), transaction_value(each))
+    for record in records:
+        core.load(transaction_key("t"), transaction_value(record))
     return core.loaded()
 
 

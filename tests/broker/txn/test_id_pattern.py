@@ -32,8 +32,8 @@ SAME_IN_PYTHON = [
 
 @pytest.mark.parametrize("pattern", SAME_IN_PYTHON)
 def test_what_a_pattern_matches(pattern):
-    found = {text for text in TEXTS if matches(pattern, text)}
-    assert found == {text for text in TEXTS if re.fullmatch(pattern, text, re.ASCII)}
+    matched = {text for text in TEXTS if matches(pattern, text)}
+    assert matched == {text for text in TEXTS if re.fullmatch(pattern, text, re.ASCII)}
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ PATTERNS = st.recursive(
     LETTERS | st.sampled_from([".", "[ab]", "[^a]", "^", "$", ""]),
     lambda inner: st.one_of(
         st.tuples(inner, inner).map("".join),
-        st.tuples(inner, inner).map(lambda each: f"(?:{each[0]}|{each[1]})"),
-        st.tuples(inner, st.sampled_from(["*", "+", "?", "{0,2}", "{2}"])).map(lambda each: f"(?:{each[0]}){each[1]}"),
+        st.tuples(inner, inner).map(lambda pair: f"(?:{pair[0]}|{pair[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{0,2}", "{2}"])).map(lambda pair: f"(?:{pair[0]}){pair[1]}"),
     ),
     max_leaves=8,
 )

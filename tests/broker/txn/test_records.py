@@ -16,7 +16,7 @@ from broker.txn.records import (
 from broker.txn.states import TransactionState
 from broker.txn.transaction import Transaction
 
-KNOWN = Transaction(
+TRANSACTION = Transaction(
     transactional_id="t",
     producer_id=7,
     producer_epoch=3,
@@ -39,8 +39,8 @@ def test_a_value_is_flexible_version_1_with_its_producer_before_as_tag_0():
     topics = b"\x03" + b"\x02a\x03" + struct.pack(">ii", 0, 2) + b"\0" + b"\x02b\x02" + struct.pack(">i", 1) + b"\0"
     tags = b"\x01\x00\x08" + struct.pack(">q", 6)
     wanted = struct.pack(">hqhib", 1, 7, 3, 60_000, 1) + topics + struct.pack(">qq", 200, 100) + tags
-    assert transaction_value(KNOWN) == wanted
-    assert read_value("t", wanted) == KNOWN
+    assert transaction_value(TRANSACTION) == wanted
+    assert read_value("t", wanted) == TRANSACTION
 
 
 def test_version_0_of_older_brokers_is_read():
@@ -57,7 +57,7 @@ partitions = st.frozensets(st.tuples(st.text("abc", min_size=1, max_size=9), st.
 
 @given(partitions, st.sampled_from(TransactionState), st.integers(-1, 9), st.integers(-1, 9), st.sampled_from((0, 2)))
 def test_whatever_is_written_is_read_back(partitions, state, previous, following, version):
-    known = Transaction(
+    transaction = Transaction(
         transactional_id="t",
         producer_id=7,
         producer_epoch=32767,
@@ -69,11 +69,11 @@ def test_whatever_is_written_is_read_back(partitions, state, previous, following
         next_producer_id=following,
         client_version=version,
     )
-    assert read_value("t", transaction_value(known)) == known
+    assert read_value("t", transaction_value(transaction)) == transaction
 
 
 def test_a_damaged_record_is_named_wherever_it_ends():
-    value = transaction_value(KNOWN)
+    value = transaction_value(TRANSACTION)
     for end in range(len(value)):
         with pytest.raises(BadTransactionRecord, match="t"):
             read_value("t", value[:end])
