@@ -101,7 +101,7 @@ class EngineLine:
         del client.received[: 4 + size]
         return answer
 
-    def rest(self):
+    def pause(self):
         """Advance the clock by `STEP_MS`."""
         self.broker.at(self.broker.now_ms + STEP_MS)
 
@@ -149,7 +149,7 @@ class World:
             answer = ask()
             if done(answer):
                 return answer
-            self.line.rest()
+            self.line.pause()
         raise AssertionError(f"still {answer}")
 
     def sure(self, name, fields, version=None):

@@ -88,8 +88,8 @@ class TwoLines:
                 raise Refused
         return frame
 
-    def rest(self):
-        self._admin.rest()
+    def pause(self):
+        self._admin.pause()
 
 
 def outcome_of(api, admin, client):

@@ -59,10 +59,10 @@ class ClientLine(EngineLine):
             self.codes += codes_of(answer_of(self._key, self._version, frame)[1])
         return frame
 
-    def rest(self):
+    def pause(self):
         """Wait between two tries. Raise AssertionError if ada was refused, because a further try would be, too."""
         assert not FAILURES.intersection(self.codes)
-        super().rest()
+        super().pause()
 
 
 def granted(needs):

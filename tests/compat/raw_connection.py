@@ -75,7 +75,7 @@ class SocketLine:
         size = int.from_bytes(self._connection.read_exactly(4), "big")
         return self._connection.read_exactly(size)
 
-    def rest(self):
+    def pause(self):
         """Do nothing, because each request to a real broker takes time anyway."""
 
 
