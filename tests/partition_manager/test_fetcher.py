@@ -38,7 +38,7 @@ def batch(base_offset, epoch):
 
 
 class EngineClient:
-    """A client whose broker has no sockets; `shell.asked` are the keys of its requests."""
+    """A client whose broker has no sockets; `shell.api_keys` are those of its requests."""
 
     def __init__(self, broker, reactor):
         self.shell = EngineShell(broker)
@@ -60,7 +60,7 @@ def ask_about(*requests):
     for request in requests:
         fetcher.ask(request, lambda answer, request=request: answers.append((request, answer)))
     reactor.advance(0)
-    return dict(answers), client.shell.asked
+    return dict(answers), client.shell.api_keys
 
 
 QUESTIONS = {

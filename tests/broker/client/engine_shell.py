@@ -36,7 +36,7 @@ class EngineShell:
         self.broker = broker
         self.fault = fault
         self.core = ClientCore([Address("localhost", 9092)])
-        self.asked = []
+        self.api_keys = []
 
     def run(self, steps):
         """Carry out an operation once; return its result."""
@@ -52,7 +52,7 @@ class EngineShell:
         raise AssertionError(f"{make} still asks to be called again")
 
     def _exchange(self, exchange):
-        self.asked.append(exchange.api_key)
+        self.api_keys.append(exchange.api_key)
         fault = self.fault(exchange)
         address = str(exchange.address)
         if fault == LOST_REQUEST:

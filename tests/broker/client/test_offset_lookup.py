@@ -73,7 +73,7 @@ def test_a_position_tells_an_offset_outside_the_log_from_one_within(shell):
                                             (AtOffset(4), 2), (Last(3), 2)])  # fmt: skip
 def test_a_look_up_asks_as_little_as_the_position_needs(shell, spec, requests):
     shell.run(find_offsets(shell.core, [FULL], spec))
-    assert shell.asked.count(LIST_OFFSETS) == requests
+    assert shell.api_keys.count(LIST_OFFSETS) == requests
 
 
 @pytest.mark.parametrize("spec", [Latest(), AtTime(1_010), Last(3)])

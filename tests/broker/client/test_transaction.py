@@ -108,7 +108,7 @@ def test_the_next_transaction_goes_on_in_the_same_epoch():
         shell.run(producer.begin())
         add(producer, value)
         shell.run(producer.commit())
-    assert seen(broker) == [b"a", b"b"] and shell.asked.count(INIT_PRODUCER_ID) == 1
+    assert seen(broker) == [b"a", b"b"] and shell.api_keys.count(INIT_PRODUCER_ID) == 1
 
 
 def test_an_aborted_transaction_leaves_nothing_and_the_next_one_has_another_epoch():
@@ -133,7 +133,7 @@ def test_an_empty_transaction_asks_the_coordinator_for_nothing():
     producer = producer_of(shell)
     shell.run(producer.begin())
     shell.run(producer.commit())
-    assert END_TXN not in shell.asked and producer.state is TransactionPhase.READY
+    assert END_TXN not in shell.api_keys and producer.state is TransactionPhase.READY
 
 
 @pytest.mark.parametrize("how", [LOST_REQUEST, LOST_ANSWER])
