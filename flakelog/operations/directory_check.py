@@ -9,10 +9,11 @@ from typing import NamedTuple
 from broker.log.checkpoint import CheckpointDamaged
 from broker.log.directory_check import DirectoryCheck
 from broker.log.log_manager import LogManager
-from broker.log.recovery import stored_checkpoint
+from broker.log.recovery import clean_stop, stored_checkpoint
 from broker.log.storage.os_storage import OsStorage
 from broker.log.storage.overlay_storage import OverlayStorage
 from broker.log.storage.port import Storage, StorageError
+from broker.membership import directory_life
 from broker.metadata.document import FILE as METADATA
 from broker.metadata.document import MetadataDamaged, decode
 from broker.metadata.image import RegisteredBroker
@@ -24,6 +25,10 @@ from broker.waiting.purgatory import Purgatory
 
 NODES = "nodes"
 """The folder with the directories of a server's other processes (flakelog.server.cluster_coordinator)."""
+
+
+CLAIMS = clean_stop.FILE, directory_life.FILE
+"""The files by which a start knows that a directory has all that its broker confirmed."""
 
 
 class NothingToCheck(Exception):
@@ -82,7 +87,7 @@ class CheckedDirectories:
         """Begin a new checkpoint in these directories. Raise StorageError."""
         for opened in self._opened:
             if opened.lost_checkpoint is not None:
-                stored_checkpoint.begin(opened.lost_checkpoint)
+                stored_checkpoint.begin(opened.lost_checkpoint, CLAIMS)
 
     def damages(self, read: Callable[[int], object]) -> Iterator[str]:
         """Yield one line for each damage. `read` is called with the size of each segment that was read."""
@@ -133,7 +138,7 @@ def _open(path: Path, locks: ExitStack, *, new_checkpoint: bool) -> OpenedDirect
         local.load()
         is_lost = new_checkpoint and _has_lost_checkpoint(overlay)
         if is_lost:
-            stored_checkpoint.begin(overlay)
+            stored_checkpoint.begin(overlay, CLAIMS)
         logs = LogManager(overlay, config, notes.append)
         purgatory = Purgatory(0, config.max_delayed_operations)
         open_logs(BrokerServices(config, local, logs, purgatory, notes.append))

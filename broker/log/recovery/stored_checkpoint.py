@@ -4,10 +4,11 @@ Without a checkpoint, a start cannot tell damage to synced records from the end 
 a log at either. So a missing checkpoint is never taken for an empty one.
 """
 
+from collections.abc import Iterable
+
 from broker.log import checkpoint
 from broker.log.checkpoint import CheckpointDamaged, LogPosition
 from broker.log.integrity.data_directory import data_beside, some
-from broker.log.recovery import clean_stop
 from broker.log.storage.port import Storage
 
 
@@ -28,9 +29,13 @@ def load(storage: Storage) -> dict[str, LogPosition] | None:
     return None
 
 
-def begin(storage: Storage) -> None:
-    """Replace a checkpoint that is damaged or missing. The next start counts as one after a crash: it reads each log
-    from its beginning, and cuts it at the first damage."""
-    if storage.exists(clean_stop.FILE):
-        storage.remove(clean_stop.FILE)
+def begin(storage: Storage, claims: Iterable[str]) -> None:
+    """Replace a checkpoint that is damaged or missing. The next start reads each log, and cuts it at the first damage.
+
+    `claims` are files that say that the directory has all that its broker confirmed. They go first, for that may not be
+    so any more. Raise StorageError.
+    """
+    for file in claims:
+        storage.remove(file)
+    storage.sync_directory("")
     storage.replace(checkpoint.FILE, checkpoint.encode({}))

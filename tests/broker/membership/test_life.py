@@ -3,9 +3,11 @@
 import pytest
 
 from broker.cluster.documents import NO_LIFE, Life, TopicPartition
+from broker.log.recovery import stored_checkpoint
 from broker.membership.directory_life import FILE, read_life
 from broker.metadata.topic import NO_LEADER
 from broker.wire.errors import ErrorCode
+from flakelog.operations.directory_check import CLAIMS
 from tests.broker.membership.replicated_cluster import ReplicatedCluster
 
 ALL = (1, 2, 3)
@@ -74,6 +76,27 @@ def cluster():
 
 def test_a_new_directory_is_not_whole(cluster):
     assert [cluster.life(broker_id) for broker_id in ALL] == [Life(False, -1)] * 3
+
+
+def test_a_broker_with_a_new_checkpoint_is_not_whole_and_the_others_drop_nothing(cluster):
+    """Its start cuts a log at the first damage, also where the records were confirmed long ago."""
+    for value in b"bcde":
+        cluster.produce("flights", bytes([value]))
+    cluster.later(120_000)
+    first = cluster.leader("flights")
+    cluster.end_all(cluster.kill)
+    storage = cluster.nodes[first].storage
+    log = storage.open(LOG_FILE)
+    data = bytearray(log.read(0, log.size))
+    data[log.size // 2] ^= 1
+    storage.replace(LOG_FILE, bytes(data))
+    stored_checkpoint.begin(storage, CLAIMS)
+    cluster.start(first)
+    assert not cluster.life(first).whole and cluster.leader("flights") == NO_LEADER
+    cluster.start(*(broker_id for broker_id in ALL if broker_id != first))
+    cluster.later(30_000)
+    assert [cluster.log(broker_id, "flights").log_end_offset for broker_id in ALL] == [5] * 3
+    assert not cluster.lines_with("committed records")
 
 
 def test_a_broker_that_was_killed_has_whole_data_and_tells_its_last_life(cluster):

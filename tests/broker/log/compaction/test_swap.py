@@ -218,7 +218,7 @@ def test_a_directory_without_a_swap_is_left_alone():
 def test_a_compacted_log_survives_a_new_checkpoint():
     """The id index shows where each batch belongs, so a gap is no damage."""
     world, _ = killed(1 << 30)
-    stored_checkpoint.begin(world.storage)
+    stored_checkpoint.begin(world.storage, ())
     again = world.reopened()
     assert {offset: value[:1] for offset, (_, value) in again.records().items()} == AFTER and not again.lines
     assert again.log.log_end_offset == 6
