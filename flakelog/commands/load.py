@@ -38,9 +38,12 @@ class SinceType(click.ParamType[Earliest | AtTime | AtId | None]):
         if kind == "id":
             return AtId(Whole(0).convert(number, param, ctx))
         try:
-            return AtTime(typed_time(value.removeprefix("@")))  # `consume --from` writes times with @
+            since_ms = typed_time(value.removeprefix("@"))  # `consume --from` writes times with @
         except ValueError as error:
             self.fail(f"{error}; or give last, earliest, or id:NUMBER", param, ctx)
+        if since_ms > time.time() * 1000:  # until then come messages that must not be loaded
+            self.fail(f"{value} is still to come; give a time that has passed", param, ctx)
+        return AtTime(since_ms)
 
 
 @click.command()
@@ -154,6 +157,8 @@ def load(
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise click.ClickException(f"a load needs pyarrow ({error}); try: pip install 'flakelog[arrow]'") from None
+    from spark_bridge.load.ledger import Since
+
     if plot is not None:
         transfer.check_plot()
     raise_file_limit()  # with --partition-by, a part has an open file for each value
@@ -171,7 +176,7 @@ def load(
                 raise ProblemsFound(count_of(len(verification.problems), "problem"))
         else:
             _load(job, plot, as_json)
-            job = replace(job, options=replace(job.options, start_over=False))  # only the first load starts over
+            job = replace(job, options=replace(job.options, start_over=False, since=Since()))  # the place has begun
             while every is not None:
                 time.sleep(every)
                 _load(job, plot, as_json)
@@ -307,6 +312,6 @@ def _load(job: "LoadJob", plot: Path | None, as_json: bool) -> None:
         rejected = f"{count_of(figures['rejected'], 'message')} rejected, " if figures["rejected"] else ""
         click.echo(f"{rejected}{count_of(figures['rows'], 'message')} in {files} in {job.destination}")
         show_target(outcome)
-        if not outcome.loads[-1].parts and not outcome.lost:
+        if job.options.since.start is not None and not outcome.loads[-1].parts:
             click.echo(f"--since names a place after all messages of {job.options.topic}: the next load begins there")
         click.echo(transfer.describe(report), err=True)

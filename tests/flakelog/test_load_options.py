@@ -37,6 +37,12 @@ def test_a_wrong_number_of_rejected_messages_is_refused_by_name(load, number):
     assert done.exit_code == 2 and "--max-rejected" in done.output
 
 
+def test_a_load_since_a_time_to_come_is_refused(load):
+    """Its place would be the log's end now, so the next load would take messages from before that time."""
+    done = load("--since", "2999-01-01")
+    assert done.exit_code == 2 and "2999-01-01 is still to come; give a time that has passed" in done.output
+
+
 def test_a_limit_of_rejected_messages_needs_decode(tmp_path):
     done = CliRunner().invoke(main, ["load", "orders", "--to", f"{tmp_path}/t", "--max-rejected", "1"])
     assert done.exit_code == 2

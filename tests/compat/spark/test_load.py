@@ -299,3 +299,14 @@ def test_three_loads_at_once_with_random_kills(flakelog, program, topic, tmp_pat
 
 def values_so_far(out):
     return values(out) if list(out.rglob("*.parquet")) else []
+
+
+def test_a_load_that_runs_again_and_again_begins_once(topic, tmp_path):
+    """--since names where the first load begins; the others go on after it."""
+    argv = [sys.executable, "-m", "flakelog", *args(topic, tmp_path / "out", "--since", "earliest", "--every", "0.1")]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        lines = iter(process.stdout.readline, "")
+        assert "29 messages" in next(lines)
+        topic.append(1, 3)
+        assert next(line for line in lines if "no new messages" not in line).startswith("3 messages")
+        process.send_signal(signal.SIGINT)
