@@ -13,7 +13,8 @@ reason, or refused with an alternative.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -32,13 +33,8 @@ from flakelog.listeners import parse_listeners
 from idgen.config import IdgenConfig
 from idgen.properties import parse_properties
 from idgen.settings import InvalidSetting, Setting, from_properties, parse_bool, parse_setting, settings_of
-from partition_manager.config import SpoutConfig
-from spout.config import TopologyConfig
-from spout.multilang.config import StormConfig
-from spout.sink_config import SinkConfig
 
 CONFIGS = (ServerConfig, BrokerConfig, TlsConfig, SaslConfig, GroupConfig, TransactionConfig, IdgenConfig)
-TOPOLOGY_CONFIGS = (TopologyConfig, SpoutConfig, SinkConfig, StormConfig)
 ENVIRONMENT_PREFIX = "FLAKELOG_"
 HIDDEN = "(hidden)"  # in place of a password
 LISTENERS = ServerConfig().listeners
@@ -73,6 +69,25 @@ class Given(NamedTuple):
     name: str
     text: str
     origin: str
+
+
+@contextmanager
+def errors_with_origin(given: Mapping[str, Given], default: str = "") -> Iterator[None]:
+    """Let an InvalidSetting say where its setting was given, and by which other name.
+
+    `given` has the properties by the setting that each is; `default` is said of a setting that is missing there.
+    """
+    try:
+        yield
+    except InvalidSetting as error:
+        raise _with_origin(error, given.get(error.name, Given(error.name, "", default))) from None
+
+
+def _with_origin(error: InvalidSetting, given: Given) -> InvalidSetting:
+    """Return the error with the origin of its setting, unless that is --set, which its user has just typed."""
+    if given.origin in ("", "--set"):
+        return error
+    return error.at(given.origin if given.name == error.name else f"{given.origin}, as {given.name}")
 
 
 class Verdict(NamedTuple):
@@ -145,6 +160,17 @@ def read_properties(text: str, where: str) -> list[Given]:
     return [Given(name, value, f"{where}:{line}") for name, value, line in parse_properties(text, where)]
 
 
+def read_file(file: Path | None) -> list[Given]:
+    """Return the properties of a file, and none without a file. Raise InvalidSetting, InvalidFile or OSError."""
+    if file is None:
+        return []
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{file} is no properties file: byte {error.start + 1} of it is no UTF-8") from None
+    return read_properties(text, str(file))
+
+
 def read_assignments(assignments: Iterable[str]) -> list[Given]:
     """Parse `name=value` arguments of the command line; raise InvalidSetting."""
     given_values = []
@@ -192,8 +218,7 @@ class Properties:
         """Verdicts in the order in which the properties were given; if a setting is given twice, the last counts."""
         self.texts: dict[str, str] = {}
         """The value of each given setting, as text."""
-        self.origins: dict[str, str] = {}
-        self._names: dict[str, Given] = {}
+        self.given: dict[str, Given] = {}
         """The property by which each setting was given."""
         for layer in layers:
             self._take(_verdicts(list(layer)))
@@ -203,16 +228,25 @@ class Properties:
         for verdict in verdicts:
             if verdict.standing == HONOURED:
                 self.texts[verdict.target] = verdict.text
-                self.origins[verdict.target] = verdict.given.origin
-                self._names[verdict.target] = verdict.given
+                self.given[verdict.target] = verdict.given
 
     def check(self) -> None:
         """Raise InvalidSetting or UnknownSetting for the first property that is refused or unknown."""
-        for verdict in self.verdicts:
-            if verdict.standing == UNKNOWN:
-                raise UnknownSetting(verdict.given.name)
-            if verdict.standing == REFUSED:
-                raise InvalidSetting(verdict.given.name, masked(verdict.given.name, verdict.given.text), verdict.reason)
+        for given, standing, reason, *_ in self.verdicts:
+            if standing == UNKNOWN:
+                raise _with_origin(UnknownSetting(given.name), given)
+            if standing == REFUSED:
+                raise _with_origin(InvalidSetting(given.name, masked(given.name, given.text), reason), given)
+
+    def settings(self) -> "Settings":
+        """Return the configurations of these properties. Raise InvalidSetting, which says where a value was given."""
+        with errors_with_origin(self.given):
+            return Settings(self.texts, self.shown, self.given)
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Where each setting was given: "server.properties:12", "--set", or a variable's name."""
+        return {name: given.origin for name, given in self.given.items()}
 
     @property
     def ignored(self) -> list[str]:
@@ -231,7 +265,7 @@ class Properties:
         """
         from broker.settings.kafka_settings import TOLD_APART
 
-        given = {name: self._names[name] for name in TOLD_APART if name in self.texts}
+        given = {name: self.given[name] for name in TOLD_APART if name in self.texts}
         ours = {name: text for name, text in self.texts.items() if name not in given}
         return {**self.ignored_texts, **ours, **{given_value.name: given_value.text for given_value in given.values()}}
 
@@ -261,57 +295,8 @@ def gather(
     A reference to nothing is such an error. Raises InvalidSetting only for text that is not name=value; raises
     InvalidFile and OSError.
     """
-    in_file = read_properties(_text_of(file), str(file)) if file else []
-    return Properties([mode, in_file, read_environment(environment or {}), read_assignments(assignments), fixed])
-
-
-# --- topologies ------------------------------------------------------------------------------------------------------
-
-
-@lru_cache
-def topology_settings() -> dict[str, Setting]:
-    """Return all settings of topologies, their spouts and sinks, and their processes inside Storm, by name."""
-    return {setting.name: setting for config in TOPOLOGY_CONFIGS for setting in settings_of(config)}
-
-
-def collect_topology(
-    file: Path | None, assignments: Iterable[str] = (), environment: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return the given settings of a topology and its spouts, as texts by name, of which each is valid on its own.
-
-    --set goes over the environment (FLAKELOG_SPOUT_MAX_ATTEMPTS), and that over the file. Raise InvalidSetting,
-    UnknownSetting, InvalidFile or OSError.
-    """
-    of_topologies = topology_settings()
-    variables = {variable_of(name): name for name in of_topologies}
-    in_file = read_properties(_text_of(file), str(file)) if file else []
-    in_environment = [Given(variables[v], text.strip(), v) for v, text in (environment or {}).items() if v in variables]
-    texts = {}
-    for given in (*in_file, *in_environment, *read_assignments(assignments)):
-        setting = of_topologies.get(given.name)
-        if setting is None:
-            raise _no_topology_setting(given)
-        value = parse_setting(setting, given.text)
-        wanted = setting.check(value) if setting.check and value is not None else None
-        if wanted:
-            raise InvalidSetting(given.name, given.text, f"{wanted} ({given.origin})")
-        texts[given.name] = given.text
-    return texts
-
-
-def _no_topology_setting(given: Given) -> InvalidSetting:
-    if given.name in server_settings():
-        return InvalidSetting(given.name, given.text, "it is a setting of `flakelog server`, not of a topology")
-    near = get_close_matches(given.name, topology_settings(), 1)
-    wanted = f"did you mean {near[0]}?" if near else "`flakelog settings topology spout` lists those of topologies"
-    return InvalidSetting(given.name, given.text, f"there is no such setting; {wanted}")
-
-
-def _text_of(file: Path) -> str:
-    try:
-        return file.read_text()
-    except UnicodeDecodeError as error:
-        raise InvalidFile(f"{file} is no properties file: byte {error.start + 1} of it is no UTF-8") from None
+    variables = read_environment(environment or {})
+    return Properties([mode, read_file(file), variables, read_assignments(assignments), fixed])
 
 
 def _verdicts(given: list[Given]) -> list[Verdict]:
@@ -393,10 +378,17 @@ def _times(text: str, factor: int) -> str:
 class Settings:
     """All configurations of one process, made from one set of properties."""
 
-    def __init__(self, properties: Mapping[str, str], shown: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        shown: Mapping[str, str] | None = None,
+        given: Mapping[str, Given] | None = None,
+    ) -> None:
         self.properties = dict(properties)
         self.shown = dict(properties if shown is None else shown)
         """The given properties as clients see them."""
+        self.given = dict(given or {})
+        """The property by which each setting was given, as far as that is known."""
         self.server = from_properties(ServerConfig, properties)
         self.broker = from_properties(BrokerConfig, properties)
         self.tls = from_properties(TlsConfig, properties)

@@ -7,7 +7,7 @@ parsed by the field's type, and are validated once, when the object is made.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, fields
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, NamedTuple, Self, TypeVar, get_type_hints
 
 from coordination.errors import FlakelogError
 
@@ -26,6 +26,11 @@ class InvalidSetting(FlakelogError, ValueError):
         self.name = name
         self.value = value
         self.wanted = wanted
+
+    def at(self, origin: str) -> Self:
+        """Return this error with the place where the setting was given in its message, as "server.properties:12"."""
+        self.args = (f"{self} ({origin})",)
+        return self
 
 
 class Setting(NamedTuple):

@@ -5,7 +5,7 @@ It is the file that Kafka's tools take. The client of `client_of` heeds it; othe
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -15,11 +15,25 @@ from flakelog.visible_text import visible
 if TYPE_CHECKING:
     from broker.client.security.client_security import ClientSecurity
     from flakelog.id_clients.tls import IdTls
+    from idgen.settings import InvalidSetting
 
-_KEY, _PROPERTIES, _FILE = "flakelog.security", "flakelog.security.properties", "flakelog.security.file"
+_KEY, _FILE = "flakelog.security", "flakelog.security.file"
 _PROVIDERS = "config.providers"  # Kafka has to name them; here they are always there
 CONFIG_FILE: click.Path = click.Path(exists=True, dir_okay=False, path_type=Path)
 Command = Callable[..., Any]
+
+
+class ClientFile(NamedTuple):
+    """The properties of security in a file of a Kafka client, with their references, and the line of each."""
+
+    path: Path
+    texts: dict[str, str]
+    lines: dict[str, int]
+
+    def wrong(self, error: "InvalidSetting") -> WrongSettings:
+        """Return the error as the command shows it: with the line of its setting, or the file if no line has it."""
+        line = self.lines.get(error.name)
+        return WrongSettings(f"{self.path}: {error}" if line is None else str(error.at(f"{self.path}:{line}")))
 
 
 def security_option(command: Command) -> Command:
@@ -55,8 +69,7 @@ def given_id_tls() -> "IdTls | None":
     try:
         return IdTls.of(given_security())
     except InvalidSetting as error:
-        file = click.get_current_context().meta.get(_FILE)
-        raise WrongSettings(f"{file}: {error}") from None
+        raise click.get_current_context().meta[_FILE].wrong(error) from None
 
 
 def given_security(context: click.Context | None = None) -> "ClientSecurity | None":
@@ -71,7 +84,8 @@ def given_properties() -> dict[str, str]:
     For programs on other machines, which make clients of them there.
     """
     context = click.get_current_context(silent=True)
-    return {} if context is None else dict(context.meta.get(_PROPERTIES, {}))
+    file = None if context is None else context.meta.get(_FILE)
+    return {} if file is None else dict(file.texts)
 
 
 def given_readable() -> dict[str, str]:
@@ -82,18 +96,20 @@ def given_readable() -> dict[str, str]:
     from broker.client.security.readable_properties import made_readable
     from idgen.settings import InvalidSetting
 
-    file = click.get_current_context().meta.get(_FILE)
+    file: ClientFile | None = click.get_current_context().meta.get(_FILE)
+    if file is None:
+        return {}
     try:
-        return {} if file is None else made_readable(given_properties(), str(file.resolve()))
+        return made_readable(file.texts, str(file.path.resolve()))
     except InvalidSetting as error:
-        raise WrongSettings(f"{file}: {error}") from None
+        raise file.wrong(error) from None
 
 
 def read_properties(file: Path) -> dict[str, str]:
     """Return the properties of security in a file, with their references, as `read_security` checks them."""
-    properties = _read(file)
-    _security_of(file, properties)
-    return properties
+    given = _read(file)
+    _security_of(given)
+    return given.texts
 
 
 def read_readable(file: Path) -> dict[str, str]:
@@ -105,49 +121,51 @@ def read_readable(file: Path) -> dict[str, str]:
     from broker.client.security.settings import check_properties
     from idgen.settings import InvalidSetting
 
-    properties = _read(file)
+    given = _read(file)
     try:
-        check_properties(properties)
-        check_readable(properties)
+        check_properties(given.texts)
+        check_readable(given.texts)
     except InvalidSetting as error:
-        raise WrongSettings(f"{file}: {error}") from None
-    return properties
+        raise given.wrong(error) from None
+    return given.texts
 
 
 def _keep(context: click.Context, parameter: click.Parameter, file: Path | None) -> None:
     if file is not None:
-        context.meta[_FILE], context.meta[_PROPERTIES] = file, (properties := _read(file))
-        context.meta[_KEY] = _security_of(file, properties)
+        context.meta[_FILE] = given = _read(file)
+        context.meta[_KEY] = _security_of(given)
 
 
 def read_security(file: Path) -> "ClientSecurity | None":
     """Return the security in a file of properties. Name those on stderr that are not used. Raise WrongSettings."""
-    return _security_of(file, _read(file))
+    return _security_of(_read(file))
 
 
-def _security_of(file: Path, properties: dict[str, str]) -> "ClientSecurity | None":
+def _security_of(given: ClientFile) -> "ClientSecurity | None":
     from broker.client.security.client_security import ClientSecurity
     from idgen.settings import InvalidSetting
 
     try:
-        return ClientSecurity.of(properties)
+        return ClientSecurity.of(given.texts)
     except InvalidSetting as error:
-        raise WrongSettings(f"{file}: {error}") from None
+        raise given.wrong(error) from None
 
 
-def _read(file: Path) -> dict[str, str]:
+def _read(file: Path) -> ClientFile:
     """Return the properties of security in a file."""
     from broker.client.security.settings import is_of_security
     from idgen.properties import parse_properties
     from idgen.settings import InvalidSetting
 
     try:
-        properties = {name: text for name, text, _ in parse_properties(file.read_text(encoding="utf-8"), str(file))}
+        properties = parse_properties(file.read_text(encoding="utf-8"), str(file))
     except InvalidSetting as error:
         raise WrongSettings(f"{error.name}: {error.wanted}") from None  # the value may be a secret
     except (OSError, UnicodeDecodeError) as error:
         raise WrongSettings(f"{file} cannot be read: {error}") from None
-    unused = [name for name in properties if not is_of_security(name) and not name.startswith(_PROVIDERS)]
+    used = [of_one for of_one in properties if is_of_security(of_one.name)]
+    unused = [name for name, *_ in properties if not is_of_security(name) and not name.startswith(_PROVIDERS)]
     if unused:
         click.echo(visible(f"{file}: only security.*, ssl.* and sasl.* are used, not {', '.join(unused)}"), err=True)
-    return {name: text for name, text in properties.items() if is_of_security(name)}
+    texts, lines = {name: text for name, text, _ in used}, {name: line for name, _, line in used}
+    return ClientFile(file, texts, lines)

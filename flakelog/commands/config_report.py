@@ -125,6 +125,7 @@ def _print_verdict(verdict: Verdict, as_json: bool) -> None:
         print_json(_described(given.name, value, verdict.standing, verdict.reason, target, given.origin))
         return
     why = f"  ({verdict.reason})" if verdict.reason else ""
+    why += f"  ({given.origin})" if verdict.standing in (REFUSED, UNKNOWN) else ""
     click.echo(f"{verdict.standing:9} {given.name}={value}{why}")
 
 

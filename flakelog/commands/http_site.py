@@ -109,19 +109,21 @@ def _site_of(host: str, port: int | None, file: Path | None) -> HttpSite:
         return HttpSite(host, port)
     if port is None:
         raise click.UsageError("--http-config is for --http-port, which is not given")
-    from flakelog.settings import InvalidFile, Settings, collect
+    from flakelog.settings import Settings, collect, errors_with_origin
     from idgen.settings import InvalidSetting
 
     try:
-        texts = _used(file, collect(file).texts)
-        settings = Settings(texts)
-        tls = _tls_of(settings)
+        properties = collect(file)
+        texts = _used(file, properties.texts)
+        with errors_with_origin(properties.given, str(file)):
+            settings = Settings(texts)
+            tls = _tls_of(settings)
         if tls is None and any(name.startswith("ssl.") for name in texts):  # a server's file has them for its listeners
             remedy = "flakelog.http.ssl.enable=true makes them HTTPS"
             _say(f"{file}: the pages are in plain text in spite of ssl.*; {remedy}")
         return HttpSite(host, port, settings, tls)
-    except (InvalidSetting, InvalidFile, OSError) as error:
-        raise WrongSettings(f"{file}: {error}") from None
+    except (InvalidSetting, OSError) as error:
+        raise WrongSettings(str(error)) from None
 
 
 def _used(file: Path, texts: Mapping[str, str]) -> dict[str, str]:

@@ -279,11 +279,7 @@ def _run(
     raise_file_limit()
     with _wrong_settings():
         properties = collect(config, assignments, os.environ, (*machine_defaults(file_limit()), *mode), fixed)
-    try:
-        settings = Settings(properties.texts, properties.shown)
-    except InvalidSetting as error:
-        origin = properties.origins.get(error.name, "--set")
-        raise WrongSettings(str(error) if origin == "--set" else f"{error} ({origin})") from None
+        settings = properties.settings()
     if run.print_config:
         from flakelog.commands.config_report import print_values
 

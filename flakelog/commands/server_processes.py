@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flakelog.commands.exit_codes import WRONG_USAGE, WrongSettings
-from flakelog.settings import Settings
+from flakelog.settings import Settings, errors_with_origin
 from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def _plan(settings: Settings, texts: Mapping[str, str], directory: Path, port: i
 
     machine = Machine(usable_cores(), own_memory_bytes(), file_limit())
     try:
-        return plan(texts, settings.server.processes, directory.absolute(), machine, port=port)
+        with errors_with_origin(settings.given):
+            return plan(texts, settings.server.processes, directory.absolute(), machine, port=port)
     except InvalidSetting as error:
         raise WrongSettings(str(error)) from None
     except ValueError as error:

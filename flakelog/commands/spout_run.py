@@ -145,15 +145,14 @@ def _assignment_of(instance: str) -> str:
 
 def _topology(name: str, config: Path | None, assignments: tuple[str, ...]) -> tuple[Any, Any]:
     """Return the topology and its configuration; BadParameter if one cannot work."""
-    from flakelog.settings import collect_topology
+    from flakelog.topology_settings import collect_topology
     from idgen.settings import InvalidSetting, from_properties
-    from spout.config import SpoutConfig, TopologyConfig
+    from spout.config import TopologyConfig
     from spout.topology import TopologyError
     from spout.topology_source import ConfiguredTopology
 
     try:
         texts = collect_topology(config, assignments, os.environ)
-        from_properties(SpoutConfig, texts)
         topology_config = from_properties(TopologyConfig, texts)
     except (InvalidSetting, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--set, --config or the environment") from None

@@ -131,17 +131,15 @@ def flux_of(
 
     `security` has the properties of its clients, without secrets.
     """
-    from flakelog.settings import collect_topology
     from flakelog.storm.cluster import check_for_cluster
     from flakelog.storm.flux import flux_document, flux_yaml, storm_config
-    from idgen.settings import InvalidSetting, from_properties
-    from spout.config import SpoutConfig
+    from flakelog.topology_settings import collect_topology
+    from idgen.settings import InvalidSetting
     from spout.topology import TopologyError
     from spout.topology_source import ConfiguredTopology
 
     try:
         texts = collect_topology(config, assignments, environment)
-        from_properties(SpoutConfig, texts)
         settings = storm_config(texts, workers, security)
     except (InvalidSetting, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--set or --config") from None

@@ -105,13 +105,14 @@ def idgen_options(command: Command) -> Command:
 
 def _settings_options(command: Command, name: str, what_for: str, of: "Callable[[IdgenConfig], Any]") -> Command:
     def convert(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-        from flakelog.settings import collect
+        from flakelog.settings import collect, errors_with_origin
         from idgen.config import IdgenConfig
         from idgen.settings import InvalidSetting, from_properties
 
         try:
             properties = collect(context.params.pop("settings_file", None), value, os.environ)
-            return of(from_properties(IdgenConfig, properties.texts))
+            with errors_with_origin(properties.given):
+                return of(from_properties(IdgenConfig, properties.texts))
         except (InvalidSetting, OSError) as error:
             raise click.BadParameter(str(error)) from None
 

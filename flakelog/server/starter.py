@@ -44,7 +44,7 @@ from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError, Stop
 from flakelog.server.server import Server
 from flakelog.server.tls_ports import open_tls
 from flakelog.server.worker_numbers import WorkerNumbers, open_registry
-from flakelog.settings import Settings
+from flakelog.settings import Settings, errors_with_origin
 from idgen.clock import IdClock
 from idgen.errors import IdError
 from idgen.http_hosts import OwnHosts
@@ -113,7 +113,8 @@ class Starter:
         """
         try:
             try:
-                server = yield self._start()
+                with errors_with_origin(self._settings.given):
+                    server = yield self._start()
             except (InvalidSetting, StorageError, MetadataDamaged, CheckpointDamaged, JournalUnreadable) as error:
                 raise StartError(str(error)) from error
             except (IdError, CoordinationError, OSError) as error:

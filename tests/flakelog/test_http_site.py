@@ -16,16 +16,16 @@ MIRROR = "mirror", "run", "--from", "127.0.0.1:1", "--to", "127.0.0.1:2", "--all
         ("flakelog.http.ssl.enable=maybe", "flakelog.http.ssl.enable=maybe"),
         ("flakelog.http.metrics.open=false", "flakelog.http.metrics.open=false"),
         ("flakelog.http.ssl.enabel=true", "did you mean flakelog.http.ssl.enable?"),
-        ("flakelog.http.ssl.enable=true\nssl.keystore.type=PEM\nssl.keystore.location=none.pem", "none.pem"),
+        ("ssl.keystore.location=none.pem\nflakelog.http.ssl.enable=true\nssl.keystore.type=PEM", "none.pem"),
         ("no properties", "no: there is no such setting"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_by_name(tmp_path, text, reason):
+def test_settings_that_cannot_work_are_refused_by_file_line_and_name(tmp_path, text, reason):
     file = tmp_path / "http.properties"
     file.write_text(text)
     done = CliRunner().invoke(main, [*MIRROR, "--http-port", "0", "--http-config", str(file)])
     assert done.exit_code == 2 and reason in done.stderr, done.stderr
-    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("Error: ") and done.stderr.endswith(f" ({file}:1)\n") and done.stderr.count("\n") == 1
 
 
 def test_a_configuration_of_no_port_is_wrong_usage(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from flakelog.cli import main
-from flakelog.settings import IGNORED, REFUSED, Settings, collect, gather
+from flakelog.settings import IGNORED, REFUSED, collect, gather
 from idgen.settings import InvalidSetting
 
 JAAS = "listener.name.inside.plain.sasl.jaas.config"
@@ -33,7 +33,7 @@ def test_a_setting_has_the_property_of_another_file(file, tmp_path):
     reference = f"${{file:{tmp_path}/secrets.properties:ada}}"
     properties = collect(file(f"{LISTENERS}{JAAS}={LOGIN % reference}"))
     assert properties.texts[JAAS] == LOGIN % "very-secret"
-    Settings(properties.texts, properties.shown)
+    properties.settings()
 
 
 def test_a_directory_and_the_environment_hold_values_too_in_each_source_of_settings(file, tmp_path, monkeypatch):

@@ -223,6 +223,39 @@ def test_a_synonym_that_is_no_number_is_refused_by_its_own_name():
         texts("log.retention.hours=week")
 
 
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        ("broker.id=nine", "broker.id=nine: must be a whole number"),
+        ("broker.id=-5", "node.id=-5: must be at least 0"),
+        ("node.id=nine", "node.id=nine: must be a whole number"),
+        ("log.retention.hours=week", "log.retention.hours=week: must be a whole number"),
+        ("num.partitions=0", "num.partitions=0: must be between 1 and 100000"),
+        ("num.partition=4", "num.partition: there is no such setting; did you mean num.partitions?"),
+        ("retention.ms=5", "retention.ms: it is a topic's; the default for all topics is log.retention.ms"),
+        ("process.roles=x", "process.roles=x: one process is broker and controller"),
+        ("num.partitions=${env:NOT_SET}", "num.partitions=${env:NOT_SET}: "),
+        ("listener.name.plaintext.max.connections=ten", "listener.name.plaintext.max.connections=ten: must be"),
+        ("listener.name.inside.max.connections=10", "listener.name.inside.max.connections=10: there is no such"),
+        ("ssl.client.auth=maybe", "ssl.client.auth=maybe: must be one of none, requested, required"),
+        ("unclean.leader.election.enable=perhaps", "unclean.leader.election.enable=perhaps: must be true or false"),
+    ],
+)
+def test_a_wrong_setting_of_a_file_is_refused_with_its_line_and_what_would_be_right(file, given, wanted):
+    file.write_text(f"# first\n\n{given}\nbroker.rack=a\n")
+    with pytest.raises(InvalidSetting) as error:
+        collect(file).settings()
+    origin = f"{file}:3, as broker.id" if wanted.startswith("node.id=-5") else f"{file}:3"
+    assert str(error.value).startswith(wanted) and str(error.value).endswith(f" ({origin})")
+
+
+def test_a_wrong_setting_of_the_environment_is_refused_with_its_variable_and_of_the_command_line_by_itself(file):
+    with pytest.raises(InvalidSetting, match=r"^node\.id=x: must be a whole number \(FLAKELOG_NODE_ID\)$"):
+        collect(file, [], {"FLAKELOG_NODE_ID": "x"}).settings()
+    with pytest.raises(InvalidSetting, match=r"^broker\.id=x: must be a whole number$"):
+        collect(file, ["broker.id=x"]).settings()
+
+
 def test_kafkas_own_server_properties_are_taken(tmp_path):
     path = tmp_path / "server.properties"
     path.write_text(KAFKAS_OWN)

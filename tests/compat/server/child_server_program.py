@@ -10,7 +10,7 @@ from flakelog.processes.child import Child, inherited_from
 from flakelog.processes.messages import Ready
 from flakelog.server.lifecycle import Lifecycle
 from flakelog.server.starter import Starter
-from flakelog.settings import Settings, collect
+from flakelog.settings import collect
 
 
 def report(line):
@@ -27,7 +27,7 @@ def main():
     options = json.loads(sys.argv[1])
     inherited = inherited_from(os.environ)
     properties = collect(None, [f"{name}={text}" for name, text in options["settings"].items()])
-    settings = Settings(properties.texts, properties.shown)
+    settings = properties.settings()
     lifecycle = Lifecycle(reactor, report, settings.server.shutdown_grace_ms)
     fast.when_stopped_again(reactor, lifecycle.end_grace)
 

@@ -177,6 +177,19 @@ def test_a_file_is_checked_without_starting(tmp_path):
     assert done.returncode == 1
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["refused", "refused", "unknown"]
     assert "did you mean num.partitions?" in done.stdout
+    assert [line.rpartition("  ")[2] for line in done.stdout.splitlines()] == [f"({file}:{n})" for n in (1, 2, 3)]
+
+
+def test_a_start_that_is_refused_names_the_line_of_the_file_also_for_a_store_that_cannot_be_read(tmp_path):
+    file = tmp_path / "server.properties"
+    for text, wanted in (
+        ("broker.id=nine", "broker.id=nine: must be a whole number"),
+        (f"ssl.keystore.location={tmp_path}/none.pem", f"ssl.keystore.location={tmp_path}/none.pem: cannot be read"),
+    ):
+        file.write_text(f"listeners=SSL://127.0.0.1:0\nssl.keystore.type=PEM\n{text}\n")
+        done = flakelog("server", "--config", str(file), "--data-dir", str(tmp_path / "data"))
+        last = done.stderr.splitlines()[-1]
+        assert done.returncode != 0 and last.startswith(f"Error: {wanted}") and last.endswith(f" ({file}:3)")
 
 
 def test_what_is_wrong_with_values_together_is_told_beside_all_else_that_is_wrong(tmp_path):
