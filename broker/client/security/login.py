@@ -14,7 +14,7 @@ from broker.client.api_versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from broker.client.errors import BrokerError, NotAuthenticated
 from broker.client.exchange import Exchange, Steps
 from broker.client.security.mechanisms import ClientExchange, LoginRefused
-from broker.security.sasl.user_text import quoted
+from broker.security.sasl.user_text import quoted_message
 from broker.wire import cold
 from broker.wire.errors import ErrorCode
 from broker.wire.schema import schema
@@ -71,7 +71,7 @@ def _shake_hands(address: Address, mechanism: str) -> Steps[None]:
 
 
 def _refused(mechanism: str, code: int, message: str | None, remedy: str = "") -> str:
-    shown = f" ({quoted(message)})" if message else ""
+    shown = f" ({quoted_message(message)})" if message else ""
     if code == ErrorCode.SASL_AUTHENTICATION_FAILED:
         return f"the broker refuses the login by {mechanism}{shown}; {remedy}"
     return f"the broker refuses the login by {mechanism}: {BrokerError(code, 'login').code.name}{shown}"

@@ -13,7 +13,7 @@ from typing import Protocol
 from broker.client.security.token_request import end_of
 from broker.security.sasl.scram import DIGESTS
 from broker.security.sasl.scram_keys import ITERATIONS_MIN, keys_of, salted
-from broker.security.sasl.user_text import quoted
+from broker.security.sasl.user_text import quoted, quoted_message
 
 ITERATIONS_MAX = 100_000  # Kafka's brokers take at most 16,384; more would stop a reactor for long
 
@@ -88,7 +88,7 @@ class ScramClient:
     def _prove(self, message: str) -> bytes:
         match = _FIRST.fullmatch(message)
         if match is None:
-            raise LoginRefused(f"the server's first SCRAM message is wrong: {quoted(message)}")
+            raise LoginRefused(f"the server's first SCRAM message is wrong: {quoted_message(message)}")
         nonce, salt, iterations = match[1], _decoded(match[2]), int(match[3])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise LoginRefused("the server's SCRAM nonce does not begin with this client's, so it is of another login")
@@ -111,7 +111,7 @@ class ScramClient:
         if match is None:
             raise LoginRefused(_UNPROVED)
         if match[2] is not None:
-            raise LoginRefused(f"the server refuses the proof of the password: {quoted(match[2])}")
+            raise LoginRefused(f"the server refuses the proof of the password: {quoted_message(match[2])}")
         if not hmac.compare_digest(_decoded(match[1]), signature):
             raise LoginRefused(_UNPROVED)
 
@@ -148,7 +148,7 @@ class OauthClient:
             raise LoginRefused(self._failure)
         if not token:
             return None
-        self._failure = f"the server refuses the token: {quoted(token.decode(errors='replace'))}"
+        self._failure = f"the server refuses the token: {quoted_message(token.decode(errors='replace'))}"
         return _SEPARATOR.encode()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from broker.security.sasl.user_text import quoted
+from broker.security.sasl.user_text import quoted_message
 
 _YEAR_10000 = 253_402_300_800  # `datetime` ends there
 _FRESH_SHARE = 0.8  # Kafka's sasl.login.refresh.window.factor
@@ -80,8 +80,8 @@ def reason_in(data: bytes) -> str:
         return ""
     if not isinstance(answer, Mapping):
         return ""
-    parts = [quoted(part) for name in ("error", "error_description") if isinstance(part := answer.get(name), str)]
-    return f" ({', '.join(parts)})" if parts else ""
+    texts = [text for name in ("error", "error_description") if isinstance(text := answer.get(name), str)]
+    return f" ({', '.join(map(quoted_message, texts))})" if texts else ""
 
 
 def end_of(token: str) -> float | None:

@@ -135,6 +135,11 @@ def test_a_wrong_password_says_what_to_check(mechanism, exchange):
     assert "wrong" not in reason
 
 
+def test_the_words_of_the_broker_are_whole():
+    reason = refusal(Server(), "SCRAM-SHA-512", scram("wrong"))
+    assert " due to invalid credentials with SASL mechanism SCRAM-SHA-512'); " in reason
+
+
 def test_another_mechanism_names_those_of_the_listener():
     reason = refusal(Server(), "SCRAM-SHA-256", plain())
     assert reason.endswith("has no SCRAM-SHA-256: set sasl.mechanism to one of PLAIN, SCRAM-SHA-512")
