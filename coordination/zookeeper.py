@@ -150,7 +150,7 @@ class ZooKeeperCoordinator:
     """A session with an ensemble: hosts as 'a:2181,b:2181/chroot'. Raises CoordinatorUnavailable if none answers.
 
     With `wait` off nothing blocks; the caller then calls `wait_until_connected` before anything else, in a thread that
-    may block.
+    may block. A chroot that is missing is created, unless `make_chroot` is off: then the session finds no node.
     """
 
     def __init__(
@@ -161,8 +161,10 @@ class ZooKeeperCoordinator:
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
         wait: bool = True,
+        make_chroot: bool = True,
     ) -> None:
         self._hosts = hosts
+        self._makes_chroot = make_chroot
         self.request_timeout_ms = request_timeout_ms
         self._pid = os.getpid()
         self._lock = Lock()
@@ -189,7 +191,8 @@ class ZooKeeperCoordinator:
         try:
             if not self._client.connected:
                 raise KazooTimeoutError
-            self._make_chroot()
+            if self._makes_chroot:
+                self._make_chroot()
         except (KazooTimeoutError, KazooException) as error:
             self.close()
             raise CoordinatorUnavailable(self._why_not(error, timeout_ms)) from error

@@ -29,6 +29,7 @@ from flakelog.commands.terminal import (
     servers_option,
 )
 from flakelog.commands.waiting import answer_seconds, contact_seconds, greet, timeout_option, waiting_for
+from flakelog.commands.zookeeper_session import open_existing
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -243,9 +244,8 @@ def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen:
         fail(f"no worker numbers are kept in {directory}{instead}")
     registry = registry_of(idgen)
     try:
-        coordinator = connect(directory, where, idgen, wait=False)
+        coordinator = open_existing(where, idgen.ids_zookeeper_access) if where else connect(directory, None, idgen)
         try:
-            greet(coordinator, where or str(directory))
             nodes = run(coordinator, registry.workers())
         finally:
             coordinator.close()

@@ -11,7 +11,8 @@ from broker.client.offset_spec import Earliest, OffsetSpec
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import find_starts, move_options, print_move
 from flakelog.commands.terminal import client_of, idgen_options, json_option, print_json, print_table, servers_option
-from flakelog.commands.waiting import greet, timeout_option
+from flakelog.commands.waiting import timeout_option
+from flakelog.commands.zookeeper_session import open_existing
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -131,6 +132,7 @@ def move(
 
 @contextmanager
 def _session(store: str, idgen: "IdgenConfig") -> "Iterator[Coordinator]":
+    from coordination.directory import has_nodes
     from coordination.port import CoordinationError
     from coordination.sessions import open_session
 
@@ -138,11 +140,12 @@ def _session(store: str, idgen: "IdgenConfig") -> "Iterator[Coordinator]":
         raise click.BadParameter("use `flakelog group describe` and `reset-offsets`", param_hint="--store")
     if not store.startswith(ZOOKEEPER) and not os.path.isdir(store):  # False too without permission to look
         fail(f"there is no directory {store}; give the store of the LogSpout by --store")
+    if not store.startswith(ZOOKEEPER) and not has_nodes(store):
+        fail(f"{store} has no progress of any spout; give the store of the LogSpout by --store")
+    coordinator: Coordinator
     try:
         if store.startswith(ZOOKEEPER):
-            hosts = store.removeprefix(ZOOKEEPER)
-            coordinator = open_session(zookeeper=hosts, access=idgen.ids_zookeeper_access, wait=False)
-            greet(coordinator, hosts)
+            coordinator = open_existing(store.removeprefix(ZOOKEEPER), idgen.ids_zookeeper_access)
         else:
             coordinator = open_session(directory=store)
     except CoordinationError as error:

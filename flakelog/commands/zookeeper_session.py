@@ -31,17 +31,37 @@ def zookeeper_options(what: str) -> Callable[[Command], Command]:
     return add
 
 
+def open_existing(zookeeper: str, access: "Access") -> "ZooKeeperCoordinator":
+    """Open a session with a ZooKeeper that has the chroot, and create nothing. Raise CoordinationError.
+
+    End the command if no ZooKeeper answers, or if the chroot is not there.
+    """
+    from coordination.port import Get, NoNode
+    from coordination.zookeeper import ZooKeeperCoordinator
+
+    coordinator = ZooKeeperCoordinator(zookeeper, access, wait=False, make_chroot=False)
+    greet(coordinator, zookeeper)
+    try:
+        coordinator.execute(Get("/"))
+    except NoNode:
+        coordinator.close()
+        servers, _, chroot = zookeeper.partition("/")
+        fail(f"there is no /{chroot} in ZooKeeper at {servers}; check the name of the chroot")
+    except BaseException:
+        coordinator.close()
+        raise
+    return coordinator
+
+
 @contextmanager
 def zookeeper_session(zookeeper: str, access: "Access") -> "Iterator[ZooKeeperCoordinator]":
-    """Open a session with ZooKeeper. An error of ZooKeeper's ends the command."""
+    """Open a session as `open_existing` does. An error of ZooKeeper's ends the command."""
     from coordination.port import CoordinationError
-    from coordination.zookeeper import ZooKeeperCoordinator
 
     if not zookeeper:
         raise click.BadParameter("it is empty", param_hint="--zookeeper")
     try:
-        coordinator = ZooKeeperCoordinator(zookeeper, access, wait=False)
-        greet(coordinator, zookeeper)
+        coordinator = open_existing(zookeeper, access)
     except CoordinationError as error:
         fail(str(error))
     try:

@@ -62,7 +62,9 @@ class RegistryBootstrap:
         self._refusal = ""
         """Why TLS with a broker failed last, as the log has it."""
         try:
-            self._coordinator = ZooKeeperCoordinator(registry, connect_timeout_ms=CONNECT_TIMEOUT_MS)
+            self._coordinator = ZooKeeperCoordinator(
+                registry, connect_timeout_ms=CONNECT_TIMEOUT_MS, make_chroot=False
+            )
         except CoordinatorUnavailable as error:
             raise ClientError(str(error)) from error
         self._loop = asyncio.new_event_loop()

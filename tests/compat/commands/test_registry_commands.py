@@ -220,8 +220,36 @@ def test_a_group_with_a_consumer_is_not_removed(registry, kazoo, group):
     assert offsets(kazoo, group) == {0: 4, 1: 6}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "registry show --zookeeper {}",
+        "registry describe readers --zookeeper {}",
+        "registry move readers --to earliest --execute --zookeeper {}",
+        "registry copy readers --to zookeeper --yes --zookeeper {}",
+        "registry remove --untouched-for 0 --yes --zookeeper {}",
+        "id workers --zookeeper {}",
+        "spout progress show --store zookeeper://{}",
+        "spout progress export --store zookeeper://{}",
+    ],
+)
+def test_a_chroot_that_is_not_there_is_named_and_not_created(zookeeper, command):
+    kazoo = KazooClient(zookeeper.hosts)
+    kazoo.start()
+    try:
+        result = CliRunner().invoke(main, command.format(f"{zookeeper.hosts}/no-such/chroot").split())
+        assert result.exit_code == 1
+        wanted = f"there is no /no-such/chroot in ZooKeeper at {zookeeper.hosts}; check the name of the chroot"
+        assert result.stderr == f"Error: {wanted}\n"
+        assert not kazoo.exists("/no-such")
+    finally:
+        kazoo.stop()
+        kazoo.close()
+
+
 def test_a_registry_without_brokers_asks_for_their_addresses(zookeeper):
     empty = f"{zookeeper.hosts}/registry-without-brokers"
+    ZooKeeperCoordinator(empty).close()
     result = CliRunner().invoke(main, ["registry", "show", "--zookeeper", empty])
     assert result.exit_code == 1
     wanted = "ZooKeeper names no broker to ask: there is no /brokers/ids: no broker has been in this chroot"

@@ -10,6 +10,8 @@ from broker.client.blocking import Client
 from broker.client.errors import ClientError, ProduceError
 from broker.client.producer import Producer
 from broker.client.registry import bootstrap
+from coordination.port import Children
+from coordination.zookeeper import ZooKeeperCoordinator
 from tests.compat.server_process import ServerProcess
 from tests.compat.tcp_proxy import TcpProxy
 from tests.patience import until
@@ -62,6 +64,15 @@ def test_a_producer_that_is_made_before_the_first_broker_waits_for_it(registry, 
         with ServerProcess(tmp_path / "data", settings) as server:
             producer.flush()
             assert values(server, "t") == [b"early"]
+
+
+def test_a_producer_with_a_chroot_that_is_not_there_does_not_create_it(zookeeper, registry):
+    with Producer(registry=registry):
+        other = ZooKeeperCoordinator(zookeeper.hosts)
+        try:
+            assert registry.rpartition("/")[2] not in other.execute(Children("/"))
+        finally:
+            other.close()
 
 
 def test_a_producer_goes_on_while_zookeeper_is_away(server, zookeeper, name):

@@ -16,6 +16,7 @@ from broker.client.blocking import Client
 from broker.client.config_admin import TOPIC, Resource, describe_configs
 from broker.record.records import BatchRecord, encode_batch
 from coordination.access import Access
+from coordination.directory import DirectoryCoordinator
 from coordination.port import Create
 from coordination.zookeeper import ZooKeeperCoordinator
 from flakelog.operations.handled_letters import HandledLetters
@@ -336,7 +337,11 @@ def test_progress_in_a_protected_zookeeper_is_moved_with_the_servers_settings(
 def test_a_store_and_a_spout_that_are_not_there_are_named(flakelog, tmp_path):
     assert "there is no directory /nowhere" in flakelog("spout progress show --store /nowhere")[2]
     (tmp_path / "empty").mkdir()
+    wanted = f"{tmp_path / 'empty'} has no progress of any spout"
+    assert wanted in flakelog(f"spout progress show x --store {tmp_path / 'empty'}")[2]
+    assert not list((tmp_path / "empty").iterdir()), "a command that reads writes nothing"
+    DirectoryCoordinator(tmp_path / "store").close()
     assert "has no progress of 'x'; it has that of: no spout" in flakelog(
-        f"spout progress show x --store {tmp_path / 'empty'}"
+        f"spout progress show x --store {tmp_path / 'store'}"
     )[2]
     assert "flakelog group describe" in flakelog("spout progress show --store kafka")[2]
