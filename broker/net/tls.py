@@ -3,6 +3,7 @@
 import os
 import ssl
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from cryptography import x509
@@ -16,17 +17,41 @@ from broker.security.tls_context import Signature, offer_suites, read_file, show
 from idgen.settings import InvalidSetting
 
 
+class NotValidNow(InvalidSetting):
+    """A certificate that has expired, or that is valid only from `begins_ms` (Unix) on."""
+
+    begins_ms: float = inf
+
+
 class ListenerTls:
     """The TLS of one listener, or of another port: "http" or "ids".
 
-    `log` takes the lines of a certificate that cannot be taken. `hint` says how a client gets TLS there.
+    `log` takes the lines of a certificate that cannot be taken. `hint` says how a client gets TLS there. `wall_ms`
+    returns the time, in Unix ms.
+
+    A new certificate that has expired, or is not valid yet, is taken and named, as in Kafka. A listener where brokers
+    reach each other (`serves_brokers`) keeps its own instead, because there Kafka lets the old and the new one shake
+    hands before it takes the new one (SslFactory's `keystoreVerifiableUsingTruststore`).
     """
 
-    def __init__(self, listener: str, config: TlsConfig, log: Callable[[str], None], hint: str) -> None:
+    def __init__(
+        self,
+        listener: str,
+        config: TlsConfig,
+        log: Callable[[str], None],
+        hint: str,
+        *,
+        wall_ms: Callable[[], int],
+        serves_brokers: bool = False,
+    ) -> None:
         self.listener = listener
         self.hint = hint
         self.config = config
         self._log = log
+        self._wall_ms = wall_ms
+        self._serves_brokers = serves_brokers
+        self._valid_from_ms = inf
+        """When the files that were refused, because they are not valid yet, are to be taken."""
         self._signature = self._files_now(config)
         self._material, self._context = _build(config)
 
@@ -35,9 +60,11 @@ class ListenerTls:
         """When the certificates that new connections see expire, in Unix ms."""
         return self._material.expires_ms
 
-    def why_not_valid(self, now_ms: int) -> str | None:
-        """Return which certificate clients will refuse at `now_ms` (Unix), and why; None if none."""
-        return self._material.why_not_valid(now_ms)
+    def name_invalid(self) -> None:
+        """Log which certificate clients refuse now because of its dates, if there is one."""
+        why = self._material.why_not_valid(self._wall_ms())
+        if why is not None:
+            self._log(f"clients will refuse {self.listener}: {why} ({_place(self.config)})")
 
     def wrap(self, sock: Any) -> TlsSocket:
         """Return an accepted socket that speaks TLS; its handshake has to follow. It never blocks from now on."""
@@ -64,30 +91,43 @@ class ListenerTls:
 
     def use(self, config: TlsConfig) -> None:
         """Take other settings, or the same files again. Raise InvalidSetting, and keep the present ones."""
+        self._use(config)
+        self.name_invalid()
+
+    def _use(self, config: TlsConfig) -> None:
         signature = self._files_now(config)
         self._material, self._context = self._built(config)
-        self.config, self._signature = config, signature
+        self.config, self._signature, self._valid_from_ms = config, signature, inf
 
     def _built(self, config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
         material, context = _build(config)
         wrong = changed_names(self._material, material, config)
         if wrong is not None:
-            raise InvalidSetting("ssl.keystore.location", config.ssl_keystore_location or "(text)", wrong)
+            raise InvalidSetting("ssl.keystore.location", _place(config), wrong)
+        why = material.why_not_valid(self._wall_ms()) if self._serves_brokers else None
+        if why is not None:
+            error = NotValidNow("ssl.keystore.location", _place(config), f"other brokers would refuse it: {why}")
+            if self._wall_ms() < material.begins_ms:
+                error.begins_ms = material.begins_ms
+            raise error
         return material, context
 
     def refresh(self) -> None:
-        """Take the files again if they have changed. A file that cannot be taken is logged once."""
+        """Take the files again if they have changed, or are valid from now on. What cannot be taken is logged once."""
         signature = self._files_now(self.config)
-        if signature == self._signature:
+        if signature == self._signature and self._wall_ms() < self._valid_from_ms:
             return
-        self._signature = signature
+        self._signature, self._valid_from_ms = signature, inf
         try:
-            self.use(self.config)
+            self._use(self.config)
         except InvalidSetting as error:
+            if isinstance(error, NotValidNow):
+                self._valid_from_ms = error.begins_ms
             self._log(f"listener {self.listener} keeps its certificate: {error}")
         else:
             subject = distinguished_name(self._material.own.subject)
             self._log(f"listener {self.listener} has a new certificate: {subject}, until {_date(self.expires_ms)}")
+            self.name_invalid()
 
     @staticmethod
     def _files_now(config: TlsConfig) -> Signature:
@@ -123,6 +163,11 @@ def _build(config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
         trust(context, authorities)
     show(context, material, config.ssl_keystore_location)
     return material, context
+
+
+def _place(config: TlsConfig) -> str:
+    """Return the file of the certificates, or "(text)" if the setting has them itself."""
+    return config.ssl_keystore_location or "(text)"
 
 
 def _date(ms: int) -> str:

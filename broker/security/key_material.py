@@ -42,6 +42,11 @@ class KeyMaterial(NamedTuple):
         """When the first certificate of the chain expires, in Unix ms."""
         return min(int(certificate.not_valid_after_utc.timestamp() * 1000) for certificate in self.chain)
 
+    @property
+    def begins_ms(self) -> int:
+        """When the last certificate of the chain becomes valid, in Unix ms."""
+        return max(int(certificate.not_valid_before_utc.timestamp() * 1000) for certificate in self.chain)
+
     def why_not_valid(self, now_ms: int) -> str | None:
         """Return which certificate of the chain has expired or is not valid yet at `now_ms` (Unix), None if none is."""
         for certificate in self.chain:

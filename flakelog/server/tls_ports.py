@@ -55,12 +55,23 @@ def read_tls(name: str, settings: Settings, report: Report) -> "ListenerTls":
         wanted = f"needs a private key: flakelog.{name}.ssl.keystore.location, or ssl.keystore.location"
         raise InvalidSetting(f"flakelog.{name}.ssl.enable", "true", wanted)
     with errors_as_given(name, settings.properties, TLS_SETTINGS):
-        made = ListenerTls(name, config, report, HINTS.get(name) or _hint(settings.server.protocols[name]))
+        hint = HINTS.get(name) or _hint(settings.server.protocols[name])
+        serves_brokers = _serves_brokers(name, settings)
+        made = ListenerTls(name, config, report, hint, wall_ms=_wall_ms, serves_brokers=serves_brokers)
     for file in exposed_files(config):
         report(f"other users of this machine can read {file}, which has the private key of {name}: chmod 600 it")
-    if (why := made.why_not_valid(int(time.time() * 1000))) is not None:
-        report(f"clients will refuse {name}: {why}")
+    made.name_invalid()
     return made
+
+
+def _serves_brokers(name: str, settings: Settings) -> bool:
+    """Return True for the listener on which the brokers of a cluster reach each other."""
+    server = settings.server
+    return bool(server.zookeeper_connect and server.broker_listeners) and name == server.inter_broker_listener
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _hint(protocol: str) -> str:

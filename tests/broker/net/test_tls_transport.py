@@ -38,7 +38,7 @@ class TlsPeer:
             ssl_keystore_certificate_chain=issued.chain_pem(),
         )
         self.log = []
-        tls = ListenerTls("SSL", config, self.log.append, "use TLS")
+        tls = ListenerTls("SSL", config, self.log.append, "use TLS", wall_ms=lambda: 0)
         turns = HandshakeTurns(world.reactor, world.broker.services.config, self.log.append, HandshakeFigures())
         server = SimpleNamespace(broker=world.server, listener="SSL", _realPortNumber=9092, tls=tls, handshakes=turns)
         self._world = world

@@ -1,0 +1,89 @@
+"""Certificates of a listener that are renewed while the server runs, with dates that are wrong."""
+
+import time
+
+import pytest
+
+from broker.net.tls import ListenerTls
+from broker.security.tls_config import TlsConfig
+from idgen.settings import InvalidSetting
+from tests.broker.net.tls_pair import AUTHORITY
+
+DAY_MS = 86_400_000
+
+
+class Renewed:
+    """The TLS of a listener whose certificates are in a file, with a clock of its own."""
+
+    def __init__(self, file, serves_brokers=False):
+        self.file = file
+        self.now_ms = int(time.time() * 1000)
+        self.log = []
+        self.put()
+        self.config = TlsConfig(ssl_keystore_type="PEM", ssl_keystore_location=str(file))
+        self.tls = ListenerTls(
+            "SSL", self.config, self.log.append, "use TLS", wall_ms=lambda: self.now_ms, serves_brokers=serves_brokers
+        )
+
+    def put(self, **days):
+        """Put a new certificate into the file."""
+        AUTHORITY.issue("broker", **days).write_pem(self.file)
+
+    def renew(self, **days):
+        """Put a new certificate into the file, and let the listener look at it. Return the lines of the log."""
+        self.put(**days)
+        return self.look()
+
+    def look(self):
+        self.log.clear()
+        self.tls.refresh()
+        return list(self.log)
+
+
+def date(ms):
+    return time.strftime("%Y-%m-%d", time.gmtime(ms / 1000))
+
+
+def test_a_renewed_certificate_that_has_expired_is_taken_and_named_with_its_file_and_date(tmp_path):
+    """Kafka takes it without a line: only the listener of brokers validates a new keystore (SslFactory)."""
+    listener = Renewed(tmp_path / "broker.pem")
+    taken, refused = listener.renew(begins_days=-9, ends_days=-2)
+    ends = date(listener.now_ms - 2 * DAY_MS)
+    wanted = f"clients will refuse SSL: the certificate CN=broker expired on {ends}: put a new one into the same file"
+    assert taken == f"listener SSL has a new certificate: CN=broker, until {ends}"
+    assert refused == f"{wanted} ({listener.file})"
+    assert listener.tls.expires_ms < listener.now_ms, "the metric is that of the new one"
+    assert listener.look() == [], "it is said once"
+
+
+def test_a_renewed_certificate_that_is_not_valid_yet_is_named(tmp_path):
+    taken, refused = Renewed(tmp_path / "broker.pem").renew(begins_days=2)
+    assert "is not valid before" in refused and "broker.pem" in refused and "has a new certificate" in taken
+
+
+def test_a_renewed_certificate_that_is_valid_is_no_warning(tmp_path):
+    (taken,) = Renewed(tmp_path / "broker.pem").renew(ends_days=60)
+    assert taken.startswith("listener SSL has a new certificate: CN=broker, until ")
+
+
+def test_the_listener_of_brokers_keeps_its_certificate_if_the_new_one_has_expired(tmp_path):
+    """As Kafka, which lets the old and the new certificate shake hands first."""
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    before_ms = listener.tls.expires_ms
+    (kept,) = listener.renew(begins_days=-9, ends_days=-2)
+    place = f"listener SSL keeps its certificate: ssl.keystore.location={listener.file}: "
+    assert kept.startswith(f"{place}other brokers would refuse it: the certificate CN=broker expired on")
+    assert listener.tls.expires_ms == before_ms and listener.look() == []
+    with pytest.raises(InvalidSetting, match="other brokers would refuse it"):
+        listener.tls.check(listener.config)
+
+
+def test_the_listener_of_brokers_takes_a_certificate_once_it_is_valid(tmp_path):
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    (kept,) = listener.renew(begins_days=2)
+    assert "other brokers would refuse it: the certificate CN=broker is not valid before" in kept
+    assert listener.look() == []
+    listener.now_ms += 2 * DAY_MS + 1_000
+    (taken,) = listener.look()
+    assert taken.startswith("listener SSL has a new certificate: CN=broker, until ")
+    assert listener.look() == []
