@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from broker.security.listener_settings import HTTP, IDS, PORTS, port_setting, split_name
 from broker.security.references import has_reference, resolve
+from broker.security.sasl.assertion_config import AssertionConfig
 from broker.security.sasl.config import JAAS, SASL_SETTINGS, ListenerSasl, SaslConfig, of_one_mechanism, sasl_of
 from broker.security.tls_config import TLS_SETTINGS, TlsConfig, tls_of
 from broker.settings.config import BrokerConfig, ListenerLimits, default_name, is_secret
@@ -34,7 +35,9 @@ from idgen.config import IdgenConfig
 from idgen.properties import parse_properties
 from idgen.settings import InvalidSetting, Setting, from_properties, parse_bool, parse_setting, settings_of
 
-CONFIGS = (ServerConfig, BrokerConfig, TlsConfig, SaslConfig, GroupConfig, TransactionConfig, IdgenConfig)
+CONFIGS = (
+    ServerConfig, BrokerConfig, TlsConfig, SaslConfig, AssertionConfig, GroupConfig, TransactionConfig, IdgenConfig
+)  # fmt: skip
 ENVIRONMENT_PREFIX = "FLAKELOG_"
 HIDDEN = "(hidden)"  # in place of a password
 LISTENERS = ServerConfig().listeners
@@ -396,6 +399,7 @@ class Settings:
         self.listener_tls = {name: tls_of(name, properties) for name in self.server.tls_listeners}
         """The TLS settings of the listeners that speak it, by name."""
         self.sasl = from_properties(SaslConfig, properties)
+        self.assertion = from_properties(AssertionConfig, properties)
         self.listener_sasl = listener_sasl(properties)
         """The SASL settings of the listeners that ask who a client is, by name."""
         self.port_tls = port_tls(properties)
@@ -410,7 +414,7 @@ class Settings:
     def value_of(self, setting: Setting) -> object:
         """Return the value in force of one of `server_settings()`."""
         configs: tuple[object, ...] = (
-            self.server, self.broker, self.tls, self.sasl, self.group, self.transaction, self.idgen
+            self.server, self.broker, self.tls, self.sasl, self.assertion, self.group, self.transaction, self.idgen
         )  # fmt: skip
         return next(getattr(config, setting.field) for config in configs if hasattr(config, setting.field))
 

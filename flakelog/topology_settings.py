@@ -37,11 +37,11 @@ def collect_topology(
     in_environment = [Given(variables[v], text.strip(), v) for v, text in (environment or {}).items() if v in variables]
     given: dict[str, Given] = {}
     for layer in (read_file(file), in_environment, read_assignments(assignments)):
-        for one in layer:
-            with errors_with_origin({one.name: one}):
-                _check(one)
-            given[one.name] = one
-    texts = {name: one.text for name, one in given.items()}
+        for setting in layer:
+            with errors_with_origin({setting.name: setting}):
+                _check(setting)
+            given[setting.name] = setting
+    texts = {name: setting.text for name, setting in given.items()}
     with errors_with_origin(given):
         for config in TOPOLOGY_CONFIGS:
             from_properties(config, texts)

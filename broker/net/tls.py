@@ -64,7 +64,7 @@ class ListenerTls:
         """Log which certificate clients refuse now because of its dates, if there is one."""
         why = self._material.why_not_valid(self._wall_ms())
         if why is not None:
-            self._log(f"clients will refuse {self.listener}: {why} ({_place(self.config)})")
+            self._log(f"clients will refuse {self.listener}: {why} ({_keystore_shown(self.config)})")
 
     def wrap(self, sock: Any) -> TlsSocket:
         """Return an accepted socket that speaks TLS; its handshake has to follow. It never blocks from now on."""
@@ -103,17 +103,18 @@ class ListenerTls:
         material, context = _build(config)
         wrong = changed_names(self._material, material, config)
         if wrong is not None:
-            raise InvalidSetting("ssl.keystore.location", _place(config), wrong)
+            raise InvalidSetting("ssl.keystore.location", _keystore_shown(config), wrong)
         why = material.why_not_valid(self._wall_ms()) if self._serves_brokers else None
         if why is not None:
-            error = NotValidNow("ssl.keystore.location", _place(config), f"other brokers would refuse it: {why}")
+            wanted = f"other brokers would refuse it: {why}"
+            error = NotValidNow("ssl.keystore.location", _keystore_shown(config), wanted)
             if self._wall_ms() < material.begins_ms:
                 error.begins_ms = material.begins_ms
             raise error
         return material, context
 
     def refresh(self) -> None:
-        """Take the files again if they have changed, or are valid from now on. What cannot be taken is logged once."""
+        """Take the files again if they have changed, or once they are valid. Log once a file that cannot be taken."""
         signature = self._files_now(self.config)
         if signature == self._signature and self._wall_ms() < self._valid_from_ms:
             return
@@ -165,7 +166,7 @@ def _build(config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
     return material, context
 
 
-def _place(config: TlsConfig) -> str:
+def _keystore_shown(config: TlsConfig) -> str:
     """Return the file of the certificates, or "(text)" if the setting has them itself."""
     return config.ssl_keystore_location or "(text)"
 

@@ -28,7 +28,8 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 _SECRET = re.compile(
-    r"password|secret|jaas|credential|console\.token|keystore\.(key|certificate\.chain)|truststore\.certificates"
+    r"password|passphrase|secret|jaas|credential|console\.token|keystore\.(key|certificate\.chain)|"
+    r"truststore\.certificates"
 )
 
 DELETE = "delete"

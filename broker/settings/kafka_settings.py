@@ -486,6 +486,17 @@ _BROKER_ROWS = [
         sasl.jaas.config password -
         sasl.login.callback.handler.class class -
         sasl.mechanism.inter.broker.protocol string GSSAPI
+        sasl.oauthbearer.assertion.algorithm string RS256
+        sasl.oauthbearer.assertion.claim.aud string -
+        sasl.oauthbearer.assertion.claim.exp.seconds int 300
+        sasl.oauthbearer.assertion.claim.iss string -
+        sasl.oauthbearer.assertion.claim.jti.include boolean false
+        sasl.oauthbearer.assertion.claim.nbf.seconds int 60
+        sasl.oauthbearer.assertion.claim.sub string -
+        sasl.oauthbearer.assertion.file string -
+        sasl.oauthbearer.assertion.private.key.file string -
+        sasl.oauthbearer.assertion.private.key.passphrase password -
+        sasl.oauthbearer.assertion.template.file string -
         sasl.oauthbearer.client.credentials.client.id string -
         sasl.oauthbearer.client.credentials.client.secret password -
         sasl.oauthbearer.clock.skew.seconds int 30
@@ -495,6 +506,7 @@ _BROKER_ROWS = [
         sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000
         sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100
         sasl.oauthbearer.jwks.endpoint.url string -
+        sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
         sasl.oauthbearer.scope string -
         sasl.oauthbearer.scope.claim.name string scope
         sasl.oauthbearer.sub.claim.name string sub
@@ -571,24 +583,6 @@ _BROKER_ROWS = [
         """,
         IGNORED,
         "a broker logs in to other brokers with `sasl.mechanism.inter.broker.protocol` alone",
-    ),
-    *_rows(
-        """
-        sasl.oauthbearer.assertion.algorithm string RS256
-        sasl.oauthbearer.assertion.claim.aud string -
-        sasl.oauthbearer.assertion.claim.exp.seconds int 300
-        sasl.oauthbearer.assertion.claim.iss string -
-        sasl.oauthbearer.assertion.claim.jti.include boolean false
-        sasl.oauthbearer.assertion.claim.nbf.seconds int 60
-        sasl.oauthbearer.assertion.claim.sub string -
-        sasl.oauthbearer.assertion.file string -
-        sasl.oauthbearer.assertion.private.key.file string -
-        sasl.oauthbearer.assertion.private.key.passphrase password -
-        sasl.oauthbearer.assertion.template.file string -
-        sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
-        """,
-        IGNORED,
-        "a broker signs requests for tokens by it; here it gets tokens by `sasl.oauthbearer.token.endpoint.url`",
     ),
     *_rows(
         """

@@ -3,7 +3,7 @@
 import json
 from base64 import urlsafe_b64encode
 
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
@@ -38,6 +38,12 @@ class SigningKey:
             self._private = rsa.generate_private_key(65_537, 2_048)
             numbers = self._private.public_key().public_numbers()
             self.entry |= {"kty": "RSA", "n": _number(numbers.n), "e": _number(numbers.e)}
+
+    def pem(self, password=None):
+        """Return the private key as PEM."""
+        sealed = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+        form = serialization.PrivateFormat.PKCS8
+        return self._private.private_bytes(serialization.Encoding.PEM, form, sealed).decode()
 
     def signature(self, signed, algorithm):
         if algorithm == "EdDSA":

@@ -5,13 +5,22 @@ import threading
 import time
 from base64 import b64encode
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl
 
+from broker.security.sasl.exchange import Rejected
+from broker.security.sasl.token_rules import TokenRules
+from broker.security.sasl.web_keys import parse_keys
+from broker.security.sasl.web_token import read_token
 from tests.broker.web_tokens import SigningKey, key_set
 
 ISSUER, AUDIENCE = "https://id.example", "kafka"
 CLIENT_ID, CLIENT_SECRET = "ada", "marked-client-secret"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 LOGIN_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+CLIENT_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
+BY_JWT_BEARER = {RETRIEVER: "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever"}
 VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 
 
@@ -19,7 +28,7 @@ class IdentityProvider:
     """An HTTP server with a key set, and the tokens that it signs.
 
     `/token` gives a client that proves its secret a token of `lifetime_s`; it refuses all of them if `is_refusing`.
-    `forms` has the requests for tokens that it took.
+    An assertion by `client_key` proves a client too. `forms` has the requests for tokens that it took.
     """
 
     def __init__(self):
@@ -44,6 +53,7 @@ class IdentityProvider:
                 pass
 
         self.key = SigningKey()
+        self.client_key = SigningKey("RS256", key_id=None)
         self.lifetime_s = 600
         self.is_refusing = False
         self.forms = []
@@ -58,10 +68,25 @@ class IdentityProvider:
             return 307, ""
         self.forms.append(form)
         right = "Basic " + b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
-        if self.is_refusing or login != right:
+        if self.is_refusing or not (login == right or login is None and self._is_asserted(dict(parse_qsl(form)))):
             return 401, json.dumps({"error": "invalid_client"})
         answer = {"access_token": self.token(), "token_type": "Bearer", "expires_in": self.lifetime_s}
         return 200, json.dumps(answer)
+
+    def _is_asserted(self, fields):
+        """Return True for an assertion of the client's: RFC 7523, sections 2.1 and 2.2."""
+        if fields["grant_type"] == JWT_BEARER:
+            assertion = fields["assertion"]
+        else:
+            by_client = fields.get("client_id", CLIENT_ID) == CLIENT_ID
+            if not by_client or fields.get("client_assertion_type") != CLIENT_ASSERTION:
+                return False
+            assertion = fields["client_assertion"]
+        keys, rules = parse_keys(key_set(self.client_key)), TokenRules([self.token_url], CLIENT_ID)
+        try:
+            return read_token(assertion, lambda _: keys, rules, int(time.time() * 1_000)).user == CLIENT_ID
+        except Rejected:
+            return False
 
     def token(self, key=None, **claims):
         now = int(time.time())
@@ -71,6 +96,20 @@ class IdentityProvider:
     def close(self):
         self._server.shutdown()
         self._server.server_close()
+
+
+def assertion_settings(provider, key_file):
+    """Return the settings of a client that proves itself by an assertion, with the private key in this file."""
+    key_file.write_text(provider.client_key.pem())
+    prefix = "sasl.oauthbearer.assertion"
+    return {
+        "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+        f"{prefix}.private.key.file": str(key_file),
+        f"{prefix}.claim.iss": CLIENT_ID,
+        f"{prefix}.claim.sub": CLIENT_ID,
+        f"{prefix}.claim.aud": provider.token_url,
+        f"{prefix}.claim.jti.include": "true",
+    }
 
 
 def rules_of_tokens(url, prefix):

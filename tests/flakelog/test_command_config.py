@@ -1,4 +1,4 @@
-"""`--command-config`: what is wrong in a file of a client's properties is refused with the line that has it."""
+"""`--command-config`: a wrong property in the file of a client is refused with its line."""
 
 import pytest
 from click.testing import CliRunner

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.client.security.token_request import JWT_BEARER
 from flakelog.inter_broker import security_of_brokers
 from flakelog.settings import Settings
 from idgen.settings import InvalidSetting
@@ -89,17 +90,20 @@ def test_settings_with_which_brokers_could_not_reach_each_other_are_refused(more
     assert str(refused.value).startswith(wrong)
 
 
+OAUTH = {
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "https://id.example/keys",
+}
+
+
 def test_tokens_for_other_brokers_come_by_the_settings_of_the_mechanism_then_the_listener_then_all():
     """The names are those of a client; Kafka looks for them in this order."""
     name = "sasl.oauthbearer.token.endpoint.url"
     of_all, of_listener = {name: "file:///of/all"}, {f"listener.name.brokers.{name}": "file:///of/listener"}
     of_mechanism = {f"listener.name.brokers.oauthbearer.{name}": "file:///of/mechanism"}
     of_others = {f"listener.name.clients.{name}": "file:///other"}
-    tokens = BASE | of_others | {
-        "sasl.enabled.mechanisms": "OAUTHBEARER",
-        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
-        "sasl.oauthbearer.jwks.endpoint.url": "https://id.example/keys",
-    }
+    tokens = BASE | of_others | OAUTH
     files = []
     for properties in (of_all, of_all | of_listener, of_all | of_listener | of_mechanism):
         inter_broker = security_of_brokers(Settings(tokens | properties).server, tokens | properties)
@@ -110,6 +114,22 @@ def test_tokens_for_other_brokers_come_by_the_settings_of_the_mechanism_then_the
     secret = {f"listener.name.brokers.oauthbearer.{name}": "https://id.example/token"}
     with pytest.raises(InvalidSetting, match="^sasl.oauthbearer.client.credentials.client.id=: .* needs the id"):
         Settings(tokens | secret)
+
+
+def test_tokens_for_other_brokers_come_by_an_assertion_too():
+    """KIP-1139, with the settings of the mechanism."""
+    prefix = "listener.name.brokers.oauthbearer.sasl.oauthbearer"
+    properties = BASE | OAUTH | {
+        f"{prefix}.token.endpoint.url": "https://id.example/token",
+        f"{prefix}.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever",
+    }
+    with pytest.raises(InvalidSetting, match="^sasl.oauthbearer.assertion.private.key.file=: an assertion needs the"):
+        Settings(properties)
+    properties |= {f"{prefix}.assertion.private.key.file": "key.pem"}
+    request = security_of_brokers(Settings(properties).server, properties).credentials.token_request
+    assert request.grant == JWT_BEARER and request.assertion.sasl_oauthbearer_assertion_private_key_file == "key.pem"
+    with pytest.raises(InvalidSetting, match=f"^{prefix}.assertion.algorithm=none: must be one of RS256, ES256"):
+        Settings(properties | {f"{prefix}.assertion.algorithm": "none"})
 
 
 def test_a_server_alone_needs_no_login_of_brokers():

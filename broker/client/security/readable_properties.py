@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from broker.client.security.settings import JAAS, PASSWORD
 from broker.security.references import has_reference
+from broker.security.sasl.assertion_config import PASSPHRASE
 from broker.security.sasl.jaas import parse_jaas
 from broker.security.sasl.token_rules import CLIENT_SECRET
 from idgen.settings import InvalidSetting
@@ -16,6 +17,7 @@ SECRETS = (
     JAAS,
     PASSWORD,
     CLIENT_SECRET,
+    PASSPHRASE,
     "ssl.keystore.password",
     "ssl.keystore.key",
     "ssl.key.password",

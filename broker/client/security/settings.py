@@ -7,15 +7,16 @@ would be right. No error and no `repr` shows a secret.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from broker.client.security.token_request import TokenRequest
+from broker.client.security.token_request import JWT_BEARER, TokenRequest
 from broker.security.references import has_reference
+from broker.security.sasl.assertion_config import ASSERTION_SETTINGS, CLAIM_ISSUER, AssertionConfig
 from broker.security.sasl.exchange import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SERVED
 from broker.security.sasl.jaas import LoginModule, parse_jaas
 from broker.security.sasl.token_rules import CLIENT_ID, CLIENT_SECRET, SCOPE, TOKEN_URL, check_handler, check_token_url
 from broker.security.tls_config import TlsConfig
-from idgen.settings import InvalidSetting, check_settings, from_properties, setting, settings_of
+from idgen.settings import InvalidSetting, Setting, check_settings, from_properties, parse_bool, setting, settings_of
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 HTTPS = "https"
@@ -55,6 +56,7 @@ _NOT_SERVED = {
     "ssl.secure.random.implementation": "is Java's; leave it out",
     "sasl.client.callback.handler.class": "a class in Java cannot be used; leave it out",
     "sasl.login.class": "a class in Java cannot be used; leave it out",
+    "sasl.oauthbearer.jwt.validator.class": "a class in Java cannot be used; leave it out, since brokers check tokens",
     "ssl.ca.location": "is librdkafka's; give ssl.truststore.location, with ssl.truststore.type=PEM",
     "ssl.certificate.location": "is librdkafka's; give ssl.keystore.location, with ssl.keystore.type=PEM",
     "ssl.key.location": "is librdkafka's; give ssl.keystore.location, with ssl.keystore.type=PEM",
@@ -134,6 +136,11 @@ class ClientSecurityConfig:
     sasl_oauthbearer_scope: str | None = setting(
         SCOPE, None, "the scope that the client asks the identity provider for, as scope in JAAS text"
     )
+    sasl_oauthbearer_header_urlencode: bool = setting(
+        "sasl.oauthbearer.header.urlencode",
+        False,
+        "whether id and secret are URL-encoded for the identity provider, as RFC 6749 has it",
+    )
     sasl_login_callback_handler_class: str | None = setting(
         LOGIN_HANDLER,
         None,
@@ -154,6 +161,7 @@ class SecuritySettings:
 
     config: ClientSecurityConfig
     tls: TlsConfig
+    assertion: AssertionConfig = AssertionConfig()
     has_token_function: bool = False
     """True if a function gives the token of OAUTHBEARER."""
 
@@ -230,23 +238,39 @@ class SecuritySettings:
         if sum((token is not None, url is not None, self.has_token_function)) != 1:
             wanted = f'give one of {TOKEN_URL}, token="..." in {JAAS}, and in Python a function as oauth_cb'
             raise InvalidSetting(MECHANISM, OAUTHBEARER, wanted)
+        self.assertion.check_url(TOKEN_URL, url)
         if url is None or url.startswith("file:"):
             return Credentials(token=token, token_file=url and url.removeprefix("file://"))
         return Credentials(token_request=self._token_request(url, options))
 
     def _token_request(self, url: str, options: Mapping[str, str]) -> TokenRequest:
-        """Return the request to an identity provider. The settings go before JAAS text, as in Kafka (KIP-1139)."""
-        config = self.config
+        """Return the request to an identity provider. The settings go before JAAS text, as in Kafka (KIP-1139).
+
+        So does an assertion before a secret (KIP-1258).
+        """
+        config, assertion = self.config, self.assertion
+        if assertion.is_jwt_bearer:
+            assertion.check_source()
+            return TokenRequest(url, scope=config.sasl_oauthbearer_scope, assertion=assertion, grant=JWT_BEARER)
         client_id = config.sasl_oauthbearer_client_credentials_client_id or options.get("clientId")
         secret = config.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret")
+        scope = config.sasl_oauthbearer_scope or options.get("scope")
+        if assertion.replaces_secret:
+            assertion.check_source()
+            return TokenRequest(url, client_id or "", scope=scope, assertion=assertion)
         if not client_id:
             raise InvalidSetting(CLIENT_ID, "", f"{TOKEN_URL}={url} needs the id of this client")
         if not secret:
-            raise InvalidSetting(CLIENT_SECRET, "", f"{TOKEN_URL}={url} needs the secret of {client_id}")
-        return TokenRequest(url, client_id, secret, config.sasl_oauthbearer_scope or options.get("scope"))
+            wanted = f"{TOKEN_URL}={url} needs the secret of {client_id}, or {CLAIM_ISSUER} for an assertion"
+            raise InvalidSetting(CLIENT_SECRET, "", wanted)
+        encodes_login = config.sasl_oauthbearer_header_urlencode
+        return TokenRequest(url, client_id, secret, scope, encodes_login=encodes_login)
 
 
-CLIENT_SETTINGS = frozenset(setting.name for setting in settings_of(ClientSecurityConfig)) | {*TLS_SETTINGS}
+CLIENT_SETTINGS = frozenset(
+    (*(setting.name for setting in settings_of(ClientSecurityConfig)), *TLS_SETTINGS, *ASSERTION_SETTINGS)
+)
+"""The names of all settings of a client's security."""
 
 
 def is_of_security(name: str) -> bool:
@@ -262,9 +286,10 @@ def why_unknown(name: str) -> str:
 def parse_security(properties: Mapping[str, str], has_token_function: bool = False) -> SecuritySettings:
     """Return the settings in these properties. Raise InvalidSetting, also for a name that is unknown."""
     _check_names(properties)
-    given = {s.field: _text(properties, s.name) for s in settings_of(ClientSecurityConfig) if s.name in properties}
+    given = {s.field: _value(s, properties[s.name]) for s in settings_of(ClientSecurityConfig) if s.name in properties}
     tls = from_properties(TlsConfig, {name: properties[name] for name in TLS_SETTINGS if name in properties})
-    settings = SecuritySettings(ClientSecurityConfig(**given), tls, has_token_function)
+    assertion = from_properties(AssertionConfig, properties)
+    settings = SecuritySettings(ClientSecurityConfig(**given), tls, assertion, has_token_function)
     _refuse_unused(settings, properties)
     return settings
 
@@ -284,9 +309,11 @@ def _check_names(properties: Mapping[str, str]) -> None:
             raise InvalidSetting(name, _HIDDEN, "must be text")
 
 
-def _text(properties: Mapping[str, str], name: str) -> str:
-    """Return a setting's text; spaces around a password are its own."""
-    return properties[name] if name == PASSWORD else properties[name].strip()
+def _value(setting: Setting, text: str) -> Any:
+    """Return a setting's value; spaces around a password are its own. Raise InvalidSetting."""
+    if setting.type is bool:
+        return parse_bool(setting.name, text.strip())
+    return text if setting.name == PASSWORD else text.strip()
 
 
 def _refuse_unused(settings: SecuritySettings, properties: Mapping[str, str]) -> None:

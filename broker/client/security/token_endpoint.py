@@ -1,12 +1,14 @@
-"""SHELL (HTTP, the wall clock, a lock): fetches tokens of OAUTHBEARER from an identity provider."""
+"""SHELL (HTTP, files, the wall clock, a lock): fetches tokens of OAUTHBEARER from an identity provider."""
 
 import time
+import uuid
 from http.client import HTTPException
 from threading import Lock
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from broker.client.security.assertion import make_assertion
 from broker.client.security.token_request import TokenCache, TokenRequest, parse_answer, reason_in
 
 TIMEOUT_SECONDS = 10.0
@@ -40,7 +42,12 @@ class TokenEndpoint:
             if not self.is_due:
                 return
             try:
-                token = parse_answer(self._answer(), time.time())
+                body = self._request.body(self._assertion())
+            except ValueError as error:
+                self._cache.failed(str(error), time.time())
+                return
+            try:
+                token = parse_answer(self._answer(body), time.time())
             except (OSError, ValueError, HTTPException) as error:
                 self._cache.failed(f"{self._request.url} gives none: {error}", time.time())
             else:
@@ -51,8 +58,13 @@ class TokenEndpoint:
         self.fetch()
         return self._cache.present(time.time())
 
-    def _answer(self) -> bytes:
-        request = Request(self._request.url, self._request.body, self._request.headers)  # its scheme is checked
+    def _assertion(self) -> str:
+        """Return the assertion for a request now, "" if it needs none. Raise InvalidSetting, which is a ValueError."""
+        config = self._request.assertion
+        return "" if config is None else make_assertion(config, _read, time.time(), str(uuid.uuid4()))
+
+    def _answer(self, body: bytes) -> bytes:
+        request = Request(self._request.url, body, self._request.headers)  # its scheme is checked
         try:
             with self._opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
                 data: bytes = answer.read(BYTES_MAX + 1)
@@ -63,3 +75,8 @@ class TokenEndpoint:
         if len(data) > BYTES_MAX:
             raise ValueError(f"its answer is larger than {BYTES_MAX} bytes")
         return data
+
+
+def _read(location: str) -> bytes:
+    with open(location, "rb") as file:
+        return file.read(BYTES_MAX)

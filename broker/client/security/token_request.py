@@ -1,17 +1,25 @@
-"""How a client gets tokens of OAUTHBEARER from an identity provider, without I/O (RFC 6749, section 4.4; KIP-768).
+"""How a client gets tokens of OAUTHBEARER from an identity provider, without I/O.
 
-The client sends its id and secret to the provider's token endpoint, and gets a token. Kafka calls this the client
-credentials grant. Times are Unix seconds.
+The client proves itself to the provider's token endpoint, and gets a token:
+
+    client credentials   by its id and secret (RFC 6749, section 4.4; KIP-768), or by its id and an assertion (RFC
+                         7523, section 2.2; KIP-1258)
+    JWT bearer           by an assertion alone (RFC 7523, section 2.1; KIP-1139)
+
+Times are Unix seconds.
 """
 
 import json
 from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
+from broker.security.sasl.assertion_config import AssertionConfig
 from broker.security.sasl.user_text import quoted_message
 
+CLIENT_CREDENTIALS, JWT_BEARER = "client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _YEAR_10000 = 253_402_300_800  # `datetime` ends there
 _FRESH_SHARE = 0.8  # Kafka's sasl.login.refresh.window.factor
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.1, 10.0  # Kafka's sasl.login.retry.backoff.ms and .max.ms
@@ -21,27 +29,40 @@ class TokenRequest(NamedTuple):
     """A request to a token endpoint. No `repr` shows its secret."""
 
     url: str
-    client_id: str
-    client_secret: str
+    client_id: str = ""
+    client_secret: str = ""
     scope: str | None = None
+    assertion: AssertionConfig | None = None
+    """The settings of the assertion that is in place of the secret."""
+    grant: str = CLIENT_CREDENTIALS
+    encodes_login: bool = False
+    """True if id and secret are URL-encoded in the header, as RFC 6749 has it (section 2.3.1)."""
 
     def __repr__(self) -> str:
         return f"TokenRequest({self.url})"
 
     @property
     def headers(self) -> dict[str, str]:
-        login = b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
-        return {
+        headers = {
             "Accept": "application/json",
-            "Authorization": f"Basic {login}",
             "Cache-Control": "no-cache",
             "Content-Type": "application/x-www-form-urlencoded",
         }
+        if self.assertion is None:
+            login = self.client_id, self.client_secret
+            text = ":".join(map(quote_plus, login) if self.encodes_login else login)
+            headers["Authorization"] = f"Basic {b64encode(text.encode()).decode()}"
+        return headers
 
-    @property
-    def body(self) -> bytes:
-        fields = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
-        return urlencode(fields).encode()
+    def body(self, assertion: str = "") -> bytes:
+        """Return the form to send; `assertion` is the text of the assertion, if the request has one."""
+        fields = {"grant_type": self.grant}
+        if self.grant == JWT_BEARER:
+            fields["assertion"] = assertion
+        elif self.assertion is not None:
+            fields |= {"client_assertion_type": _ASSERTION_TYPE, "client_assertion": assertion}
+            fields |= {"client_id": self.client_id} if self.client_id else {}
+        return urlencode(fields | ({"scope": self.scope} if self.scope else {})).encode()
 
 
 class FetchedToken(NamedTuple):

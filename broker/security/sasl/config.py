@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.security.listener_settings import names_of_listener, properties_of_listener, split_name
+from broker.security.sasl.assertion_config import ASSERTION_SETTINGS
 from broker.security.sasl.exchange import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from broker.security.sasl.jaas import LoginModule, parse_jaas
 from broker.security.sasl.token_rules import (
@@ -40,7 +41,7 @@ _MODULES = {
 KEY_SET_URL, CALLBACK_HANDLER = "sasl.oauthbearer.jwks.endpoint.url", "sasl.server.callback.handler.class"
 LOGIN_HANDLER = "sasl.login.callback.handler.class"
 _OAUTH = "sasl.oauthbearer."
-_TOKENS = (TOKEN_URL, CLIENT_ID, CLIENT_SECRET, SCOPE, LOGIN_HANDLER)
+_TOKENS = (TOKEN_URL, CLIENT_ID, CLIENT_SECRET, SCOPE, LOGIN_HANDLER, *ASSERTION_SETTINGS)
 _VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 _OLD_VALIDATOR = _VALIDATOR.replace("OAuthBearerV", "secured.OAuthBearerV")
 _USER = "user_"  # begins the options of PlainLoginModule that have the password of a user
@@ -200,7 +201,7 @@ class SaslConfig:
         return list(dict.fromkeys(part for part in map(str.strip, self.sasl_enabled_mechanisms.split(",")) if part))
 
 
-SASL_SETTINGS = frozenset(setting.name for setting in settings_of(SaslConfig))
+SASL_SETTINGS = frozenset((*(setting.name for setting in settings_of(SaslConfig)), *ASSERTION_SETTINGS))
 
 
 @dataclass(frozen=True)

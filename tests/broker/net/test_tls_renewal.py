@@ -13,7 +13,7 @@ DAY_MS = 86_400_000
 
 
 class Renewed:
-    """The TLS of a listener whose certificates are in a file, with a clock of its own."""
+    """A listener whose certificates are in a file. `now_ms` is the time."""
 
     def __init__(self, file, serves_brokers=False):
         self.file = file
@@ -67,7 +67,7 @@ def test_a_renewed_certificate_that_is_valid_is_no_warning(tmp_path):
 
 
 def test_the_listener_of_brokers_keeps_its_certificate_if_the_new_one_has_expired(tmp_path):
-    """As Kafka, which lets the old and the new certificate shake hands first."""
+    """Kafka lets the old and the new certificate shake hands first."""
     listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
     before_ms = listener.tls.expires_ms
     (kept,) = listener.renew(begins_days=-9, ends_days=-2)

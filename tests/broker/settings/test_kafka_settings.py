@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.security.sasl.assertion_config import AssertionConfig
 from broker.security.sasl.config import SaslConfig
 from broker.security.tls_config import TlsConfig
 from broker.settings.config import BrokerConfig, TopicConfig
@@ -21,7 +22,7 @@ from broker.settings.transaction_config import TransactionConfig
 from flakelog.config import ServerConfig
 from idgen.settings import InvalidSetting, settings_of
 
-CONFIGS = ServerConfig, BrokerConfig, TlsConfig, SaslConfig, GroupConfig, TransactionConfig
+CONFIGS = ServerConfig, BrokerConfig, TlsConfig, SaslConfig, AssertionConfig, GroupConfig, TransactionConfig
 SERVER_NAMES = {setting.name for config in CONFIGS for setting in settings_of(config)}
 TOPIC_NAMES = {setting.name for setting in settings_of(TopicConfig)}
 OTHER_NAMES = {other for others in SYNONYMS.values() for other, _ in others}

@@ -1,7 +1,9 @@
 """OAUTHBEARER at a real server: stock clients with tokens of an identity provider, and tokens that prove nothing."""
 
 import asyncio
+import json
 import time
+from urllib.parse import parse_qsl
 from urllib.request import urlopen
 
 import aiokafka
@@ -13,18 +15,21 @@ from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokenProvider
 
 from broker.client.blocking import Client
 from broker.engine.api_table import APIS
+from broker.security.sasl.web_keys import decoded
 from broker.wire.errors import ErrorCode
 from tests.broker.web_tokens import SigningKey, key_set
 from tests.compat import stock_java
 from tests.compat.clients import stock_go, stock_node
 from tests.compat.identity_provider import (
     AUDIENCE,
+    BY_JWT_BEARER,
     CLIENT_ID,
     CLIENT_SECRET,
     ISSUER,
     LOGIN_HANDLER,
     OAUTH_MODULE,
     IdentityProvider,
+    assertion_settings,
     rules_of_tokens,
 )
 from tests.compat.sasl_connection import SaslConnection
@@ -222,6 +227,43 @@ def test_console_tools_of_kafka(provider, server, files, protocol, source, name,
             token.write_text(expired(provider))
             refused = java.tool(f"{TOOLS}.consumer.ConsoleConsumer", *reading)
             assert "SaslAuthenticationException" in refused.stdout + refused.stderr
+
+
+@pytest.mark.skipif(bool(stock_java.missing()), reason=stock_java.missing() or "")
+@pytest.mark.soak
+@pytest.mark.parametrize("more", [{}, BY_JWT_BEARER], ids=["client credentials", "jwt bearer"])
+def test_kafkas_assertions_are_those_of_our_clients(provider, server, files, more, name, tmp_path):
+    """Both send the same fields to the identity provider, and an assertion of the same header and claims."""
+    key = tmp_path / "key.pem"
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    given = login | assertion_settings(provider, key) | more | {"sasl.oauthbearer.scope": "read"}
+    address = where(server, files, "SASL_PLAINTEXT", name)["address"]
+    provider.forms.clear()
+    with Client(address, security=given) as client:
+        client.create_topic(name, 1)
+    kafkas = given | {
+        "sasl.jaas.config": f"{OAUTH_MODULE} required;",
+        "sasl.login.callback.handler.class": LOGIN_HANDLER,
+    }
+    properties = tmp_path / "client.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in kafkas.items()))
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={provider.token_url}", f"{ALLOWED_FILES}={key}"
+    with stock_java.StockJava(*allowed) as java:
+        arguments = "--bootstrap-server", address, "--topic", name, "--command-config", properties
+        produced = java.tool(f"{TOOLS}.ConsoleProducer", *arguments, stdin="value\n")
+        assert produced.exit == 0, produced
+    own, of_kafka = map(asserted, (provider.forms[0], provider.forms[-1]))
+    assert len(provider.forms) >= 2 and own == of_kafka
+
+
+def asserted(form):
+    """Return the fields of a request for a token, with the header and the claims of its assertion; times are left out.
+    """
+    fields = dict(parse_qsl(form))
+    header, claims, _ = fields.pop("client_assertion" if "client_assertion" in fields else "assertion").split(".")
+    shown = json.loads(decoded(claims))
+    spans = shown.pop("exp") - shown["iat"], shown.pop("iat") - shown.pop("nbf")
+    return fields, json.loads(decoded(header)), shown | {"jti": len(shown["jti"])}, spans
 
 
 # --- tokens by hand ----------------------------------------------------------------------------------------------

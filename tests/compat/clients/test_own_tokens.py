@@ -3,6 +3,7 @@
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import parse_qsl
 
 import pytest
 from twisted.internet import reactor
@@ -14,7 +15,18 @@ from broker.client.errors import NotAuthenticated
 from broker.client.twisted import TwistedClient
 from flakelog import Consumer, Producer
 from spout.reactor_thread import ensure_running
-from tests.compat.identity_provider import CLIENT_ID, CLIENT_SECRET, OAUTH_MODULE, IdentityProvider, rules_of_tokens
+from tests.broker.web_tokens import SigningKey
+from tests.compat.identity_provider import (
+    BY_JWT_BEARER,
+    CLIENT_ASSERTION,
+    CLIENT_ID,
+    CLIENT_SECRET,
+    JWT_BEARER,
+    OAUTH_MODULE,
+    IdentityProvider,
+    assertion_settings,
+    rules_of_tokens,
+)
 from tests.compat.served_data import batch_of
 from tests.compat.server_process import ServerProcess
 from tests.patience import SECONDS, until
@@ -126,6 +138,30 @@ def test_a_provider_that_refuses_the_clients_secret_is_named_and_the_secret_is_n
         face(address, at_provider(provider, secret="marked-wrong"))
     assert f"no token of OAUTHBEARER: {provider.token_url} gives none: it answers 401 " in str(error.value)
     assert "invalid_client" in str(error.value) and "marked" not in str(error.value)
+
+
+@each_face
+def test_a_client_proves_itself_by_an_assertion_in_place_of_a_secret(provider, address, tmp_path, face):
+    """The client credentials grant of KIP-1258, and the JWT bearer grant of KIP-1139."""
+    asserted = LOGIN | assertion_settings(provider, tmp_path / "key.pem")
+    assert face(address, asserted) == [b"hello"]
+    assert face(address, asserted | BY_JWT_BEARER) == [b"hello"]
+    credentials, bearer = (dict(parse_qsl(form)) for form in provider.forms)
+    assert credentials.keys() == {"grant_type", "client_assertion_type", "client_assertion"}
+    assert (credentials["grant_type"], credentials["client_assertion_type"]) == ("client_credentials", CLIENT_ASSERTION)
+    assert bearer.keys() == {"grant_type", "assertion"} and bearer["grant_type"] == JWT_BEARER
+
+
+def test_the_key_of_an_assertion_is_read_for_each_request(provider, address, tmp_path):
+    asserted = LOGIN | assertion_settings(provider, tmp_path / "key.pem")
+    provider.client_key = SigningKey("RS256", key_id=None)
+    with pytest.raises(NotAuthenticated, match=f"{provider.token_url} gives none: it answers 401 .*invalid_client"):
+        by_blocking(address, asserted)
+    (tmp_path / "key.pem").write_text(provider.client_key.pem())
+    assert by_blocking(address, asserted) == [b"hello"]
+    (tmp_path / "key.pem").unlink()
+    with pytest.raises(NotAuthenticated, match="private.key.file=.*/key.pem: cannot be read: No such file"):
+        by_blocking(address, asserted)
 
 
 @each_face

@@ -2,17 +2,20 @@
 
 import time
 from contextlib import ExitStack
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 import pytest
 
 from tests.compat.faults.replicated_brokers import NUMBERS, ReplicatedServers
 from tests.compat.identity_provider import (
+    BY_JWT_BEARER,
     CLIENT_ID,
     CLIENT_SECRET,
+    JWT_BEARER,
     LOGIN_HANDLER,
     OAUTH_MODULE,
     IdentityProvider,
+    assertion_settings,
     rules_of_tokens,
 )
 from tests.compat.tls_files import TlsFiles
@@ -89,6 +92,16 @@ def test_brokers_get_another_token_before_their_sessions_end(provider, start):
     assert "session has expired" not in brokers.log and "cannot be reached: " not in brokers.log
     assert set(provider.forms) == {"grant_type=client_credentials&scope=kafka"}
     assert CLIENT_SECRET not in brokers.log
+
+
+@pytest.mark.soak
+def test_brokers_prove_themselves_to_the_provider_by_an_assertion(provider, start, tmp_path):
+    """The JWT bearer grant of KIP-1139, by the settings of the listener's mechanism."""
+    asserted = assertion_settings(provider, tmp_path / "key.pem") | BY_JWT_BEARER
+    brokers = start({f"listener.name.brokers.oauthbearer.{name}": text for name, text in asserted.items()})
+    brokers.create("flights", 1)
+    produce_to_all(brokers, "flights")
+    assert {parse_qs(form)["grant_type"][0] for form in provider.forms} == {JWT_BEARER}
 
 
 @pytest.mark.soak

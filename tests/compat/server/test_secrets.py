@@ -76,6 +76,7 @@ class SecretServer:
                 f'{OAUTH_MODULE} required clientId="broker" clientSecret="marked-of-the-client";'
             ),
             "sasl.oauthbearer.client.credentials.client.secret": "marked-of-the-setting",
+            "sasl.oauthbearer.assertion.private.key.passphrase": "marked-of-the-key",
             "sasl.oauthbearer.jwks.endpoint.url": "file:///there/are/no/keys",
             "password.encoder.secret": "marked-encoder-secret",
             "flakelog.console.token": "marked-token-of-the-console",

@@ -6,6 +6,7 @@ import pytest
 
 from broker.client.security.client_security import ClientSecurity
 from broker.client.security.settings import Credentials, parse_security
+from broker.client.security.token_request import JWT_BEARER, TokenRequest
 from flakelog.testing.authority import Authority
 from idgen.settings import InvalidSetting
 from tests.compat.sasl_users import PLAIN_MODULE, SCRAM_MODULE, jaas
@@ -50,10 +51,47 @@ def test_id_and_secret_for_an_identity_provider_are_in_settings_or_in_jaas_text_
     package = OAUTH_MODULE.rpartition(".")[0]
     handler = {"sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler"}
     by_text = parse_security(OAUTH | AT_PROVIDER | text | handler).credentials.token_request
-    assert by_text == ("https://a", "bob", "of jaas", "read")
+    assert by_text == TokenRequest("https://a", "bob", "of jaas", "read")
     settings = OF_ADA | {"sasl.oauthbearer.client.credentials.client.secret": "x", "sasl.oauthbearer.scope": "write"}
     by_names = parse_security(OAUTH | AT_PROVIDER | text | settings).credentials.token_request
-    assert by_names == ("https://a", "ada", "x", "write")
+    assert by_names == TokenRequest("https://a", "ada", "x", "write")
+
+
+RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
+RETRIEVERS = {
+    kind: {RETRIEVER: f"org.apache.kafka.common.security.oauthbearer.{kind}JwtRetriever"}
+    for kind in ("Default", "ClientCredentials", "File", "JwtBearer")
+}
+BY_KEY = {"sasl.oauthbearer.assertion.private.key.file": "key.pem"}
+OF_ISSUER = {"sasl.oauthbearer.assertion.claim.iss": "ada"}
+ASSERTED = {"sasl.oauthbearer.assertion.file": "assertion"}
+
+
+def request_of(*properties):
+    given = OAUTH | AT_PROVIDER | {name: text for some in properties for name, text in some.items()}
+    return parse_security(given).credentials.token_request
+
+
+@pytest.mark.parametrize("retriever", ["Default", "ClientCredentials"])
+def test_an_assertion_goes_before_a_secret(retriever):
+    """KIP-1258: a file of it, or its issuer, asks for one. The id may be left out."""
+    secret = OF_ADA | {"sasl.oauthbearer.client.credentials.client.secret": "x"}
+    for asserted in (ASSERTED, BY_KEY | OF_ISSUER):
+        request = request_of(RETRIEVERS[retriever], secret, asserted)
+        assert (request.client_id, request.client_secret) == ("ada", "") and request.assertion is not None
+        assert request_of(RETRIEVERS[retriever], asserted).client_id == ""
+    assert request_of(RETRIEVERS[retriever], secret, BY_KEY) == TokenRequest("https://a", "ada", "x")
+
+
+def test_the_grant_of_jwt_bearer_sends_an_assertion_and_the_scope_alone():
+    scope = {"sasl.oauthbearer.scope": "read"}
+    request = request_of(RETRIEVERS["JwtBearer"], OF_ADA, BY_KEY, scope)
+    assert (request.client_id, request.scope, request.grant) == ("", "read", JWT_BEARER)
+
+
+def test_the_class_that_reads_a_file_is_taken_for_a_file():
+    file = {"sasl.oauthbearer.token.endpoint.url": "file:///run/token"}
+    assert parse_security(OAUTH | file | RETRIEVERS["File"]).credentials.token_file == "/run/token"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +125,18 @@ def test_id_and_secret_for_an_identity_provider_are_in_settings_or_in_jaas_text_
         (OAUTH | AT_PROVIDER | OF_ADA, "client.secret=: sasl.oauthbearer.token.endpoint.url=https://a needs the sec"),
         (OAUTH | AT_PROVIDER | {"oauth_cb": print}, "give one of sasl.oauthbearer.token.endpoint.url"),
         (OAUTH | AT_PROVIDER | {"sasl.login.callback.handler.class": "a.B"}, "a class in Java cannot be used; "),
+        (OAUTH | AT_PROVIDER | {RETRIEVER: "a.B"}, f"{RETRIEVER}=a.B: another class in Java cannot be used; give org."),
+        (OAUTH | AT_PROVIDER | RETRIEVERS["File"], "JwtRetriever: needs sasl.oauthbearer.token.endpoint.url=file:///."),
+        (
+            OAUTH | {"sasl.oauthbearer.token.endpoint.url": "file:///run/token"} | RETRIEVERS["JwtBearer"] | BY_KEY,
+            "JwtBearerJwtRetriever: needs sasl.oauthbearer.token.endpoint.url=https://... or http://...",
+        ),
+        (OAUTH | {"oauth_cb": print} | RETRIEVERS["JwtBearer"], "needs sasl.oauthbearer.token.endpoint.url=https://"),
+        (OAUTH | AT_PROVIDER | RETRIEVERS["JwtBearer"], "private.key.file=: an assertion needs the private key that"),
+        (OAUTH | AT_PROVIDER | OF_ISSUER, "private.key.file=: an assertion needs the private key that signs it; or"),
+        (OAUTH | AT_PROVIDER | OF_ADA | BY_KEY, "the secret of ada, or sasl.oauthbearer.assertion.claim.iss for an"),
+        (OAUTH | AT_PROVIDER | {"sasl.oauthbearer.header.urlencode": "maybe"}, "maybe: must be true or false"),
+        (OAUTH | {"sasl.oauthbearer.jwt.validator.class": "a.B"}, "leave it out, since brokers check tokens"),
         (LOGIN | {"oauth_cb": print, "sasl.username": "a", "sasl.password": "b"}, "needs sasl.mechanism=OAUTHBEARER"),
     ],
 )

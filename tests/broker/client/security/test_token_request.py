@@ -2,10 +2,20 @@
 
 import json
 from base64 import b64decode
+from urllib.parse import parse_qsl
 
 import pytest
 
-from broker.client.security.token_request import FetchedToken, TokenCache, TokenRequest, end_of, parse_answer, reason_in
+from broker.client.security.token_request import (
+    JWT_BEARER,
+    FetchedToken,
+    TokenCache,
+    TokenRequest,
+    end_of,
+    parse_answer,
+    reason_in,
+)
+from broker.security.sasl.assertion_config import AssertionConfig
 from tests.broker.web_tokens import SigningKey
 
 NOW_S = 1_000_000.0
@@ -14,11 +24,36 @@ REQUEST = TokenRequest("https://id.example/token", "ada", "marked:secret", "kafk
 
 def test_the_request_is_that_of_rfc_6749():
     """Section 4.4.2, with the client's id and secret as section 2.3.1 has them."""
-    assert REQUEST.body == b"grant_type=client_credentials&scope=kafka+read"
-    assert REQUEST._replace(scope=None).body == b"grant_type=client_credentials"
+    assert REQUEST.body() == b"grant_type=client_credentials&scope=kafka+read"
+    assert REQUEST._replace(scope=None).body() == b"grant_type=client_credentials"
     kind, login = REQUEST.headers["Authorization"].split()
     assert (kind, b64decode(login)) == ("Basic", b"ada:marked:secret")
     assert REQUEST.headers["Content-Type"] == "application/x-www-form-urlencoded"
+
+
+def test_id_and_secret_are_encoded_in_the_header_if_that_is_set():
+    """RFC 6749, section 2.3.1; Kafka's `sasl.oauthbearer.header.urlencode`."""
+    _, login = REQUEST._replace(encodes_login=True).headers["Authorization"].split()
+    assert b64decode(login) == b"ada:marked%3Asecret"
+
+
+def test_an_assertion_is_in_place_of_the_secret():
+    """RFC 7523, section 2.2; Kafka sends no id if none is set (KIP-1258)."""
+    request = TokenRequest("https://id.example/token", "ada", scope="read", assertion=AssertionConfig())
+    kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+    fields = {"client_assertion_type": kind, "client_assertion": "a.b.c", "grant_type": "client_credentials"}
+    assert dict(parse_qsl(request.body("a.b.c").decode())) == fields | {"client_id": "ada", "scope": "read"}
+    assert dict(parse_qsl(request._replace(client_id="", scope=None).body("a.b.c").decode())) == fields
+    assert "Authorization" not in request.headers
+
+
+def test_an_assertion_alone_is_the_grant_of_jwt_bearer():
+    """RFC 7523, section 2.1; KIP-1139."""
+    request = TokenRequest("https://id.example/token", assertion=AssertionConfig(), grant=JWT_BEARER)
+    fields = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": "a.b.c"}
+    assert dict(parse_qsl(request.body("a.b.c").decode())) == fields
+    assert dict(parse_qsl(request._replace(scope="read").body("a.b.c").decode())) == fields | {"scope": "read"}
+    assert "Authorization" not in request.headers
 
 
 def test_neither_secret_nor_token_is_shown():
