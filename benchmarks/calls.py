@@ -1,6 +1,6 @@
 """Count the calls and the files that one message passes: what a reader follows, independent of the machine.
 
-    python -m benchmarks.calls            three messages, a line each
+    python -m benchmarks.calls            each kind of message, a line each
     python -m benchmarks.calls --calls    also each function in the order of its calls
 
 A call is one of a Python function of the product's packages. Storage in memory, sockets in memory and the test driver
@@ -11,10 +11,12 @@ templates are learned and files are open.
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Iterator
 
+from broker.security.authorization.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from flakelog import Bolt, LogSpout, Topology
 from flakelog.testing.topology import TopologyDriver
 from tests.broker.engine_client import FETCH, PRODUCE, fetch_request, produce_request
@@ -23,6 +25,10 @@ from tests.broker.net.polled_server import PolledServer
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("broker", "coordination", "flakelog", "idgen", "partition_manager", "spout")
 STAND_INS = ("flakelog/testing/", "broker/log/storage/memory_storage.py")
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+RULE = AclBinding(
+    ResourceType.TOPIC, PatternType.LITERAL, "flights", "User:*", "*", Operation.READ, Permission.ALLOW
+)
 WARM_UP = 60  # messages before the one that counts; it is not one of the few that get an entry in the offset index
 
 
@@ -63,17 +69,21 @@ def counted(work: Callable[[], object]) -> Calls:
 
 
 @contextmanager
-def polled_server() -> Iterator[PolledServer]:
-    server = PolledServer()
+def polled_server(*, has_authorizer: bool) -> Iterator[PolledServer]:
+    """Run a server, with rules by which all users may read and write the topic if it has an authorizer."""
+    server = PolledServer(authorizer_class_name=AUTHORIZER if has_authorizer else "")
+    if has_authorizer:
+        rights = Operation.READ, Operation.WRITE
+        server.broker.services.authorizer.use(frozenset(RULE._replace(operation=operation) for operation in rights))
     try:
         yield server
     finally:
         server.stop()
 
 
-def produce() -> Calls:
+def produce(*, has_authorizer: bool = False) -> Calls:
     """Return the calls of a Produce with one record, from the read event to the sent answer."""
-    with polled_server() as server:
+    with polled_server(has_authorizer=has_authorizer) as server:
         peer = server.connect()
         for _ in range(WARM_UP):
             peer.send((PRODUCE, 9, produce_request("flights", b"x" * 100)))
@@ -85,9 +95,9 @@ def produce() -> Calls:
         return calls
 
 
-def fetch() -> Calls:
+def fetch(*, has_authorizer: bool = False) -> Calls:
     """Return the calls of a Fetch of one record, from the read event to the sent answer."""
-    with polled_server() as server:
+    with polled_server(has_authorizer=has_authorizer) as server:
         peer = server.connect()
         peer.send(*[(PRODUCE, 9, produce_request("flights", b"x" * 100)) for _ in range(WARM_UP)])
         server.poll_until_idle()
@@ -125,6 +135,8 @@ def spout_to_ack() -> Calls:
 MESSAGES: dict[str, Callable[[], Calls]] = {
     "Produce by template": produce,
     "Fetch by template": fetch,
+    "Produce with an authorizer": partial(produce, has_authorizer=True),
+    "Fetch with an authorizer": partial(fetch, has_authorizer=True),
     "spout to bolt to ack": spout_to_ack,
 }
 

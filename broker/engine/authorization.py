@@ -28,7 +28,7 @@ _NAMED_IN = {
 
 def rights_of(client: Peer, authorizer: Authorizer, audit: AuditLog) -> ConnectionRights:
     """Return the rights of a connection's client."""
-    return ConnectionRights(lambda api, row: Rights(authorizer, audit, client, api, row))
+    return ConnectionRights(authorizer, audit, client)
 
 
 def delegate(conn: Connection, client: DelegatedClient, services: BrokerServices) -> None:

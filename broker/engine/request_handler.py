@@ -90,13 +90,16 @@ class RequestHandler:
                 opened = templates.open(frame)
             if opened is not None:
                 template, correlation_id, request, records = opened
-                api = self._apis[template.api_key]
+                api, rights = self._apis[template.api_key], None
+                if (of_conn := conn.rights) is not None:
+                    rights = of_conn.by_api.get(api.name)
+                    if rights is None or rights.row is not api.rights or rights.user is not conn.user:
+                        rights = of_conn.at(api.name, api.rights)
                 call = _record(
                     RequestContext,
                     (
                         self._services, template.version, template.client_id, conn.peer, request, None, _NO_TAGS,
-                        conn.listener, None, conn.opened, records,
-                        None if conn.rights is None else conn.rights.at(api.name, api.rights),
+                        conn.listener, None, conn.opened, records, rights,
                     ),
                 )  # fmt: skip
                 self._execute(conn, frame, api, call, correlation_id, template)
@@ -135,10 +138,10 @@ class RequestHandler:
         if quotas is not None and not served.between_brokers:
             api = self._throttle.metered(conn, served, call.client_id, len(frame), quotas)
         try:
-            if call.rights is None:
+            if (rights := call.rights) is None or not rights.is_asked_first:
                 response = api.handle(call, self._clock.now)
             else:
-                response = handle_authorized(api, call, call.rights, self._clock.now)
+                response = handle_authorized(api, call, rights, self._clock.now)
             if response.__class__ is GeneratorType:
                 try:
                     next(response)

@@ -44,7 +44,7 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
         budget = turn.budget
         budget.units = opening.INLINE_UNITS
         batch = partitions[0][2] if call.records is None else call.records
-        if call.rights is not None and not _may_transact(call, [batch]):
+        if call.rights is not None and request.transactional_id is not None and not _may_transact(call, [batch]):
             turn.refuse(staged, 0, FAILED[ResourceType.TRANSACTIONAL_ID])
             turn.requests.append(staged)
             return staged

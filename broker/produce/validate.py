@@ -46,8 +46,10 @@ def validate_batch(
     Without a limit on the budget it is never postponed: see `validate_again`.
     """
     target = staged.request.partitions[index]
-    if staged.rights is not None and (denial := _denial(services, staged.rights, target[0])) is not None:
-        return denial
+    if (rights := staged.rights) is not None:
+        if target[0] not in rights.granted or rights.granted_at != rights.authorizer.generation:
+            if (denial := _denial(services, rights, target[0])) is not None:
+                return denial
     try:
         log = services.log_of(target[0], target[1])
         if services.replication is not None and staged.acks == ACKS_ALL:
@@ -91,12 +93,13 @@ def validate_batch(
 
 def _denial(services: ProduceServices, rights: Rights, topic: str | UUID) -> ApiError | None:
     """Return the error of a client that may not write to a topic, None for an id that no topic has."""
-    if isinstance(topic, UUID):
-        named = services.metadata.topic(topic)
+    name = topic
+    if isinstance(name, UUID):
+        named = services.metadata.topic(name)
         if named is None:
             return None
-        topic = named.name
-    return None if rights.may(Operation.WRITE, ResourceType.TOPIC, topic) else FAILED[ResourceType.TOPIC]
+        name = named.name
+    return None if rights.may_on_topic(Operation.WRITE, topic, name) else FAILED[ResourceType.TOPIC]
 
 
 def await_all(

@@ -59,6 +59,7 @@ def collect(
     generation = call.services.hosted.generation
     wants_ids, committed = request.wants_ids, request.isolation_level == READ_COMMITTED
     is_follower, rights = request.replica_id >= 0, call.rights
+    granted = () if rights is None or rights.granted_at != rights.authorizer.generation else rights.granted
     if so_far is None:
         bytes_left, size = bytes_max(call), 0
         bytes_min = min(request.min_bytes, bytes_left)
@@ -69,10 +70,9 @@ def collect(
     unread: Unread = []
     for wanted in partitions if session is None else session.with_news(partitions, generation):
         requested = topic, partition, offset, limit, leader_epoch, last_epoch, _ = wanted.requested
-        diverging = None
-        limit = limit if limit < bytes_left else bytes_left
+        diverging, limit = None, limit if limit < bytes_left else bytes_left
         try:
-            if rights is not None:
+            if rights is not None and (is_follower or topic not in granted):
                 _check_rights(call, rights, wanted)
             log = wanted.log
             if log is None or wanted.generation != generation or (is_follower and log.offline is not None):
@@ -125,7 +125,7 @@ def _check_rights(call: RequestContext, rights: Rights, wanted: WantedPartition)
         named = wanted.requested.topic
         topic = None if isinstance(named, str) else call.services.metadata.topic(named)
         name = named if isinstance(named, str) else topic.name if topic is not None else None
-        is_allowed = name is None or rights.may(Operation.READ, ResourceType.TOPIC, name)
+        is_allowed = name is None or rights.may_on_topic(Operation.READ, named, name)
     if not is_allowed:
         raise FAILED[ResourceType.TOPIC]
 

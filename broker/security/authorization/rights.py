@@ -1,13 +1,14 @@
 """The rights of one client at one API: what a handler asks before it does something.
 
 The API's row says which operations on which resources the API may ask for (`ApiRights`), so that the rows tell all that
-is checked. The principal is that of the connection at the time of the question: a client may log in anew.
+is checked. The principal is that of the connection at the time of the request: a client may log in anew.
 
 Without an authorizer a request has no rights (None), and its client may do everything: `may`, `sees` and `check`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol, TypeAlias
+from uuid import UUID
 
 from broker.security.authorization.acl import CLUSTER_NAME, USER, Operation, ResourceType
 from broker.security.authorization.audit_log import AuditLog
@@ -24,6 +25,11 @@ FAILED = {
     ),
 }
 """The error of a client that lacks a right, by what it asked for, in Kafka's words."""
+
+
+GRANTED_MAX = 64
+"""The topics of a connection and an API that `Rights.granted` keeps."""
+_NAME_CHARACTERS_MAX = 249  # of a topic; a longer name has none
 
 
 class ApiRights(NamedTuple):
@@ -55,48 +61,65 @@ class Peer(Protocol):
 
 
 class Rights:
-    """The rights of a connection's client at one API."""
+    """The rights of a connection's client at one API.
 
-    __slots__ = ("_authorizer", "_audit", "_peer", "_host", "_user", "_principal", "api", "row")
+    Produce and Fetch ask for one operation on topics in each request. So the topics that the client may do it to are
+    kept until the rules change, and such a request calls nothing here:
+
+        topic in rights.granted and rights.granted_at == rights.authorizer.generation
+    """
+
+    __slots__ = (
+        "authorizer", "_audit", "_host", "user", "principal", "api", "row", "is_asked_first", "granted", "granted_at"
+    )  # fmt: skip
 
     def __init__(self, authorizer: Authorizer, audit: AuditLog, peer: Peer, api: str, row: ApiRights) -> None:
-        self._authorizer = authorizer
+        self.authorizer = authorizer
         self._audit = audit
-        self._peer = peer
         self._host = peer.address
-        self._user = peer.user
-        self._principal = f"{USER}:{peer.user}"
+        self.user = peer.user
+        self.principal = f"{USER}:{peer.user}"
         self.api = api
         self.row = row
-
-    @property
-    def principal(self) -> str:
-        """Return "User:NAME" of the client."""
-        if self._peer.user is not self._user:
-            self._user = self._peer.user
-            self._principal = f"{USER}:{self._user}"
-        return self._principal
+        self.is_asked_first = bool(row.cluster or row.named or row.waits)
+        """True if a request is refused as a whole without a right, or judged again after a wait."""
+        self.granted: set[str | UUID] = set()
+        """Topics, by name or id, that `may_on_topic` allowed under the rules of `granted_at`."""
+        self.granted_at = authorizer.generation
 
     @property
     def generation(self) -> int:
         """Return a number that differs after each change of the rules."""
-        return self._authorizer.generation
+        return self.authorizer.generation
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Return True if the client may do an operation. If not, note that it was denied."""
-        principal = self._principal if self._peer.user is self._user else self.principal
-        is_allowed = self._authorizer.allows(principal, self._host, operation, resource_type, name)
+        is_allowed = self.authorizer.allows(self.principal, self._host, operation, resource_type, name)
         if not is_allowed:
-            self._audit.denied(principal, self._host, operation, resource_type, name, self.api)
+            self._audit.denied(self.principal, self._host, operation, resource_type, name, self.api)
+        return is_allowed
+
+    def may_on_topic(self, operation: Operation, topic: str | UUID, name: str) -> bool:
+        """Return what `may` does for the one operation of the API on topics, and keep a topic in `granted`.
+
+        `topic` is the name or the id in the request, and `name` the topic's name. An id keeps its name for ever.
+        """
+        generation = self.authorizer.generation
+        if self.granted_at != generation or len(self.granted) >= GRANTED_MAX:
+            self.granted.clear()
+            self.granted_at = generation
+        is_allowed = self.may(operation, ResourceType.TOPIC, name)
+        if is_allowed and len(name) <= _NAME_CHARACTERS_MAX:
+            self.granted.add(topic)
         return is_allowed
 
     def sees(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Return True if the client may do an operation. If not, it was not asked for, and nothing is noted."""
-        return self._authorizer.allows(self.principal, self._host, operation, resource_type, name)
+        return self.authorizer.allows(self.principal, self._host, operation, resource_type, name)
 
     def visible(self, operation: Operation, resource_type: ResourceType, names: Iterable[str]) -> set[str]:
         """Return those of many names on which the client may do an operation, as `sees` decides it for one."""
-        return self._authorizer.allowed(self.principal, self._host, operation, resource_type, names)
+        return self.authorizer.allowed(self.principal, self._host, operation, resource_type, names)
 
     def may_on_cluster(self, *operations: Operation) -> bool:
         """Return True if the client may do one of these on the cluster. If not, note that the last one was denied."""
@@ -106,26 +129,30 @@ class Rights:
 
     def may_on_any(self, operation: Operation, resource_type: ResourceType) -> bool:
         """Return True if the client may do an operation on one resource of a type at least."""
-        return self._authorizer.allows_on_any(self.principal, self._host, operation, resource_type)
+        return self.authorizer.allows_on_any(self.principal, self._host, operation, resource_type)
 
     def operations(self, resource_type: ResourceType, name: str) -> int:
         """Return the operations that the client may do on a resource, a bit for each (KIP-430)."""
-        return self._authorizer.operations(self.principal, self._host, resource_type, name)
+        return self.authorizer.operations(self.principal, self._host, resource_type, name)
 
 
 class ConnectionRights:
     """The rights of one connection's client, by API."""
 
-    __slots__ = ("_make", "_by_api")
+    __slots__ = ("_authorizer", "_audit", "_peer", "by_api")
 
-    def __init__(self, make: Callable[[str, ApiRights], Rights]) -> None:
-        self._make = make
-        self._by_api: dict[str, Rights] = {}
+    def __init__(self, authorizer: Authorizer, audit: AuditLog, peer: Peer) -> None:
+        self._authorizer = authorizer
+        self._audit = audit
+        self._peer = peer
+        self.by_api: dict[str, Rights] = {}
+        """The rights that `at` has made: valid for their row and their user."""
 
     def at(self, api: str, row: ApiRights) -> Rights:
-        rights = self._by_api.get(api)
-        if rights is None or rights.row is not row:
-            rights = self._by_api[api] = self._make(api, row)
+        """Return the rights of the client, as it is logged in now, at an API."""
+        rights = self.by_api.get(api)
+        if rights is None or rights.row is not row or rights.user is not self._peer.user:
+            rights = self.by_api[api] = Rights(self._authorizer, self._audit, self._peer, api, row)
         return rights
 
 

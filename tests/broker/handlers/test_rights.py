@@ -191,6 +191,34 @@ def test_a_request_that_a_template_recognises_is_checked_each_time(broker, ada):
     assert produced(ada, "orders") == [0]
 
 
+def test_a_repeated_request_of_another_user_is_checked_by_that_users_rights(broker, ada):
+    grant(broker, "write topic orders")
+    for _ in range(5):
+        assert produced(ada, "orders") == [0]
+    assert produced(client_of(broker, "eve"), "orders") == [TOPIC_FAILED]
+    ada.conn.user = "eve"
+    assert produced(ada, "orders") == [TOPIC_FAILED]
+    ada.conn.user = "ada"
+    assert produced(ada, "orders") == [0]
+
+
+def test_a_topic_that_is_named_by_its_id_is_checked_each_time(broker, ada, root):
+    topic_id = metadata(root)["orders"].topic_id
+    grant(broker, "write topic orders", "read topic orders")
+    for _ in range(3):
+        assert produced_by_id(ada, topic_id) == 0
+        assert codes(ada.ask(FETCH, 13, fetching(topic_id))) == {topic_id: 0}
+    grant(broker)
+    assert produced_by_id(ada, topic_id) == TOPIC_FAILED
+    assert codes(ada.ask(FETCH, 13, fetching(topic_id))) == {topic_id: TOPIC_FAILED}
+
+
+def produced_by_id(client, topic_id):
+    partitions = [(topic_id, 0, memoryview(bytes(batch_of())))]
+    (result,) = client.ask(PRODUCE, 13, produce.ProduceRequest(None, -1, 1_000, partitions, False))
+    return result.error_code
+
+
 def test_a_producer_without_a_transactional_id_needs_a_right_to_some_topic(broker, ada):
     fields = {
         "transactional_id": None, "transaction_timeout": 1_000, "producer_id": -1, "producer_epoch": -1,
