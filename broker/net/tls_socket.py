@@ -5,7 +5,8 @@ OpenSSL alone makes two calls for each record that it reads, and one for each th
 Reading: the ciphertext of many records is received into a buffer that all connections share. OpenSSL decrypts it
 straight into the caller's buffer. A record without plain bytes (KeyUpdate) costs far more CPU time than as many bytes
 of a large record, and any peer can send it before its login. So a peer's first piece is small. Pieces grow while they
-are mostly plain bytes, and a read ends with the first piece that is not.
+are mostly plain bytes, and a read ends with the first piece that is not. After such a piece they are smaller still:
+requests are longer than the overhead of their records, so no client but one with padding notices.
 
 Writing has two states:
 
@@ -26,7 +27,8 @@ from broker.security.tls_endpoint import RECORD_BYTES, TlsEndpoint
 
 RECEIVE_BYTES = 256 * 1024  # of ciphertext; a read that has received as much ends
 FEED_BYTES = 32 * 1024  # the largest piece of ciphertext; a connection keeps a buffer of a third more
-FIRST_BYTES = 4 * 1024  # the first piece, and the one after a piece that is mostly not plain
+FIRST_BYTES = 4 * 1024  # the first piece
+MIXED_BYTES = 1024  # the one after a piece with plain bytes that are less than half of it; it has up to 38 KeyUpdates
 SILENT_BYTES = 32 * 1024  # of ciphertext without a plain byte; one record has at most 18,437 (RFC 5246, 6.2.3)
 WRITE_BYTES = 128 * 1024  # the most that is encrypted at once
 BLOCKED_BYTES = 32 * 1024  # the most that is encrypted at once for a peer that is slow or new
@@ -174,9 +176,9 @@ class TlsSocket:
                 self._refuse(f"it has sent {self._silent_bytes} bytes of TLS without a byte of a request in them")
             return
         self._silent_bytes = 0
-        if size >= FIRST_BYTES and not self._endpoint.has_more:
+        if size >= MIXED_BYTES and not self._endpoint.has_more:
             if 2 * plain < size:
-                self._piece_bytes = FIRST_BYTES
+                self._piece_bytes = MIXED_BYTES
             elif size >= self._piece_bytes:
                 self._piece_bytes = min(2 * size, FEED_BYTES)
 

@@ -12,6 +12,7 @@ from broker.net.tls_socket import (
     BLOCKED_BYTES,
     FEED_BYTES,
     FIRST_BYTES,
+    MIXED_BYTES,
     RECEIVE_BYTES,
     SILENT_BYTES,
     WRITE_BYTES,
@@ -290,6 +291,31 @@ def test_key_updates_behind_large_requests_end_the_read():
     assert pair.receive() is None and unread_bytes(pair) >= before - 2 * FEED_BYTES
 
 
+@pytest.mark.parametrize("gap", [4_000, 31_000])
+def test_one_read_takes_fewer_key_updates_of_a_peer_that_sends_bytes_between_them(gap):
+    """A byte now and then keeps the connection, so each of its reads has to be short."""
+    pair, records = flooding_pair(is_grown=True)
+    for _ in range(3):
+        pair.socket.incoming.append(records.key_updates(gap) + records.data(b"a"))
+    received = b""
+    while b"a" not in received:
+        received += pair.receive() or b""
+    while (before := unread_bytes(pair)) > 0:
+        received += pair.receive() or b""
+        assert unread_bytes(pair) >= before - MIXED_BYTES
+    assert received == b"aaa" and not pair.server.refusal
+
+
+def test_pieces_grow_again_once_a_peer_sends_requests():
+    pair, records = flooding_pair()
+    pair.socket.incoming.append(records.key_updates(2_000) + records.data(b"a"))
+    pair.receive_all()
+    pair.socket.incoming.append(b"".join(records.data(b"a" * RECORD_BYTES) for _ in range(20)))
+    pair.receive_all()
+    pair.socket.incoming.append(b"".join(records.data(b"a" * RECORD_BYTES) for _ in range(20)))
+    assert len(pair.receive()) > 2 * FEED_BYTES
+
+
 def test_requests_between_key_updates_arrive_and_keep_the_connection():
     pair, records = flooding_pair()
     for _ in range(5):
@@ -331,7 +357,7 @@ def test_a_peer_that_reads_no_answers_to_its_key_updates_is_given_up():
         for _ in range(20):
             pair.socket.incoming.append(records.key_updates(2_000, is_requested=True) + records.data(b"a"))
             assert len(pair.server._unsent) + pair.server._endpoint.outgoing.pending <= ANSWERS_BYTES
-            assert pair.receive() == b"a"
+            assert b"".join(pair.receive_all()) == b"a"
     assert "wait for it" in pair.server.refusal
 
 
@@ -341,13 +367,13 @@ def test_answers_to_key_updates_behind_a_blocked_answer_are_counted_without_it()
     with pytest.raises(BlockingIOError):
         pair.server.send(b"a" * BLOCKED_BYTES)
     pair.socket.incoming.append(records.key_updates(3_000, is_requested=True) + records.data(b"a"))
-    assert pair.receive() == b"a"
+    assert b"".join(pair.receive_all()) == b"a"
     for _ in range(4):
         pair.socket.incoming.append(records.key_updates(3_000, is_requested=True) + records.data(b"a"))
-        assert pair.receive() == b"a"
+        assert b"".join(pair.receive_all()) == b"a"
     pair.socket.incoming.append(records.key_updates(3_000, is_requested=True) + records.data(b"a"))
     with pytest.raises(ConnectionAbortedError, match="key updates wait"):
-        pair.receive()
+        pair.receive_all()
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
