@@ -1,17 +1,22 @@
-"""SHELL (asyncio, a thread): administration of a cluster for programs under asyncio."""
+"""SHELL (asyncio, threads): administration of a cluster for programs under asyncio."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial, wraps
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from broker.client.blocking import TIMEOUT_MS
 from broker.client.errors import ClientError
-from broker.client.security.client_security import Security
+from broker.client.security.client_security import ClientSecurity, Security
 from flakelog.admin import Admin
 
+CALLS_MAX = 4
+"""The most calls at the same time; each has its own connections."""
+CLOSE_SECONDS = 0.1
+"""How often `close` closes the connections of calls that have not ended."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -19,11 +24,11 @@ T = TypeVar("T")
 def _in_thread(
     method: Callable[Concatenate[Admin, P], T],
 ) -> Callable[Concatenate["AsyncAdmin", P], Coroutine[Any, Any, T]]:
-    """Return the coroutine function that calls a method of `Admin` in the thread, with its arguments and docstring."""
+    """Return the coroutine function that calls a method of `Admin` in a thread, with its arguments and docstring."""
 
     @wraps(method)
     async def call(self: "AsyncAdmin", /, *args: P.args, **named: P.kwargs) -> T:
-        return await self._run(partial(method, self._admin, *args, **named))
+        return await self._run(lambda admin: method(admin, *args, **named))
 
     return call
 
@@ -34,13 +39,18 @@ class AsyncAdmin:
         async with AsyncAdmin("127.0.0.1:9092") as admin:
             await admin.create_topic("orders", 4, {"retention.ms": "86400000"})
 
-    A thread carries out the calls one after the other, so the event loop goes on meanwhile. A call that is cancelled
-    after it began goes on in the thread. `close` ends the calls that have not returned, with a ClientError.
+    Each of up to 4 threads carries out a call, so the event loop goes on meanwhile; further calls wait. A call that is
+    cancelled after it began goes on in its thread. `close` ends the calls that have not returned, with a ClientError.
     """
 
     def __init__(self, servers: str, *, timeout_ms: int = TIMEOUT_MS, security: Security = None) -> None:
-        self._admin = Admin(servers, timeout_ms=timeout_ms, security=security)
-        self._thread = ThreadPoolExecutor(1, "admin")
+        self._make = partial(Admin, servers, timeout_ms=timeout_ms, security=ClientSecurity.of(security))
+        self._admins = [self._make()]
+        """The most that calls have needed at the same time, up to CALLS_MAX."""
+        self._idle = [*self._admins]
+        self._lock = Lock()
+        self._threads = ThreadPoolExecutor(CALLS_MAX, "admin")
+        self._calls: set[Future[Any]] = set()
         self._is_closed = False
         self._closing: Future[None] | None = None
 
@@ -54,23 +64,50 @@ class AsyncAdmin:
 
     async def close(self) -> None:
         """Close the connections. Harmless if repeated, and carried out even if it is cancelled."""
-        self._is_closed = True
         if self._closing is None:
-            self._admin.close()  # ends the call that the thread waits in
-            self._closing = self._thread.submit(self._admin.close)  # that call may have connected again since
-            self._thread.shutdown(wait=False)  # the thread ends after its last call
+            with self._lock:
+                self._is_closed = True
+            self._closing = Future()
+            Thread(target=self._end, args=(self._closing,), name="admin end", daemon=True).start()
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
-    async def _run(self, call: Callable[[], T]) -> T:
-        if self._is_closed:
-            raise ClientError("the admin was closed")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._unless_closed, call)
+    def _end(self, ended: Future[None]) -> None:
+        """Close the connections, which ends the calls that wait for answers, until no call is left.
 
-    def _unless_closed(self, call: Callable[[], T]) -> T:
-        """Carry out a call. It runs in the thread, perhaps long after the program has asked for it."""
+        A call that connects meanwhile does not notice that at first.
+        """
+        while True:
+            is_last = not wait(self._calls, timeout=0).not_done
+            for admin in self._admins:
+                admin.close()
+            if is_last:
+                break
+            wait(self._calls, timeout=CLOSE_SECONDS)
+        self._threads.shutdown()
+        ended.set_result(None)
+
+    async def _run(self, call: Callable[[Admin], T]) -> T:
         if self._is_closed:
             raise ClientError("the admin was closed")
-        return call()
+        submitted = self._threads.submit(self._carry_out, call)
+        self._calls.add(submitted)
+        submitted.add_done_callback(self._calls.discard)
+        return await asyncio.wrap_future(submitted)
+
+    def _carry_out(self, call: Callable[[Admin], T]) -> T:
+        """Carry out a call in one of the threads, perhaps long after the program has asked for it."""
+        with self._lock:
+            if self._is_closed:
+                raise ClientError("the admin was closed")
+            if not self._idle:
+                self._admins.append(self._make())
+                self._idle.append(self._admins[-1])
+            admin = self._idle.pop()
+        try:
+            return call(admin)
+        finally:
+            with self._lock:
+                self._idle.append(admin)
 
     topics = _in_thread(Admin.topics)
     topic = _in_thread(Admin.topic)
