@@ -10,7 +10,7 @@ from cryptography import x509
 
 from broker.net.tls_socket import TlsSocket
 from broker.security.distinguished_name import distinguished_name
-from broker.security.key_material import KeyMaterial, changed_names, read_authorities, read_key
+from broker.security.key_material import KeyMaterial, changed_names, read_authorities, read_key, why_not_valid
 from broker.security.principal_rules import user_of
 from broker.security.tls_config import NONE, REQUIRED, TlsConfig
 from broker.security.tls_context import Signature, offer_suites, read_file, show, signature_of, trust
@@ -50,8 +50,9 @@ class ListenerTls:
         self._log = log
         self._wall_ms = wall_ms
         self._serves_brokers = serves_brokers
+        self._awaited = config
+        """The settings whose certificate was refused because it is not valid before `_valid_from_ms`."""
         self._valid_from_ms = inf
-        """When the files that were refused, because they are not valid yet, are to be taken."""
         self._signature = self._files_now(config)
         self._material, self._context = _build(config)
 
@@ -90,21 +91,29 @@ class ListenerTls:
         self._built(config)
 
     def use(self, config: TlsConfig) -> None:
-        """Take other settings, or the same files again. Raise InvalidSetting, and keep the present ones."""
+        """Take other settings, or the same files again. Raise InvalidSetting, and keep the present ones.
+
+        Settings whose certificate is not valid yet are refused, and taken by `refresh` once it is.
+        """
         self._use(config)
         self.name_invalid()
 
     def _use(self, config: TlsConfig) -> None:
         signature = self._files_now(config)
-        self._material, self._context = self._built(config)
-        self.config, self._signature, self._valid_from_ms = config, signature, inf
+        self._valid_from_ms = inf
+        try:
+            self._material, self._context = self._built(config)
+        except NotValidNow as error:
+            self._awaited, self._valid_from_ms = config, error.begins_ms
+            raise
+        self.config, self._signature = config, signature
 
     def _built(self, config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
         material, context = _build(config)
         wrong = changed_names(self._material, material, config)
         if wrong is not None:
             raise InvalidSetting("ssl.keystore.location", _keystore_shown(config), wrong)
-        why = material.why_not_valid(self._wall_ms()) if self._serves_brokers else None
+        why = why_not_valid(material.own, self._wall_ms()) if self._serves_brokers else None
         if why is not None:
             wanted = f"other brokers would refuse it: {why}"
             error = NotValidNow("ssl.keystore.location", _keystore_shown(config), wanted)
@@ -115,15 +124,15 @@ class ListenerTls:
 
     def refresh(self) -> None:
         """Take the files again if they have changed, or once they are valid. Log once a file that cannot be taken."""
-        signature = self._files_now(self.config)
-        if signature == self._signature and self._wall_ms() < self._valid_from_ms:
+        config, signature = self.config, self._files_now(self.config)
+        if self._wall_ms() >= self._valid_from_ms:
+            config = self._awaited
+        elif signature == self._signature:
             return
-        self._signature, self._valid_from_ms = signature, inf
+        self._signature = signature
         try:
-            self._use(self.config)
+            self._use(config)
         except InvalidSetting as error:
-            if isinstance(error, NotValidNow):
-                self._valid_from_ms = error.begins_ms
             self._log(f"listener {self.listener} keeps its certificate: {error}")
         else:
             subject = distinguished_name(self._material.own.subject)

@@ -44,19 +44,13 @@ class KeyMaterial(NamedTuple):
 
     @property
     def begins_ms(self) -> int:
-        """When the last certificate of the chain becomes valid, in Unix ms."""
-        return max(int(certificate.not_valid_before_utc.timestamp() * 1000) for certificate in self.chain)
+        """When the own certificate becomes valid, in Unix ms."""
+        return int(self.own.not_valid_before_utc.timestamp() * 1000)
 
     def why_not_valid(self, now_ms: int) -> str | None:
         """Return which certificate of the chain has expired or is not valid yet at `now_ms` (Unix), None if none is."""
-        for certificate in self.chain:
-            subject = distinguished_name(certificate.subject)
-            begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-            if now_ms > ends.timestamp() * 1000:
-                return f"the certificate {subject} expired on {ends:%Y-%m-%d}: put a new one into the same file"
-            if now_ms < begins.timestamp() * 1000:
-                return f"the certificate {subject} is not valid before {begins:%Y-%m-%d %H:%M} UTC: look at the clock"
-        return None
+        reasons = (why_not_valid(certificate, now_ms) for certificate in self.chain)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def key_pem(self) -> bytes:
         """Return the key as PEM without a password, for memory only."""
@@ -65,6 +59,17 @@ class KeyMaterial(NamedTuple):
 
     def chain_pem(self) -> bytes:
         return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in self.chain)
+
+
+def why_not_valid(certificate: x509.Certificate, now_ms: int) -> str | None:
+    """Return that a certificate has expired or is not valid yet at `now_ms` (Unix), None if it is valid."""
+    subject = distinguished_name(certificate.subject)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now_ms > ends.timestamp() * 1000:
+        return f"the certificate {subject} expired on {ends:%Y-%m-%d}: put a new one into the same file"
+    if now_ms < begins.timestamp() * 1000:
+        return f"the certificate {subject} is not valid before {begins:%Y-%m-%d %H:%M} UTC: look at the clock"
+    return None
 
 
 def read_key(config: TlsConfig, read: ReadFile) -> KeyMaterial:

@@ -17,6 +17,7 @@ from idgen.settings import InvalidSetting
 ReadFile = Callable[[str], bytes]
 _CHARACTERS_MAX = 1 << 16
 _P256_BYTES = 32
+_RSA_BITS_MIN = 2048  # RFC 7518, section 3.3
 
 
 def make_assertion(config: AssertionConfig, read: ReadFile, now_s: float, id: str) -> str:
@@ -63,7 +64,8 @@ def _template(file: str | None, read: ReadFile) -> tuple[Mapping[str, Any], Mapp
 
 def _signature(config: AssertionConfig, algorithm: str, signed: bytes, read: ReadFile) -> bytes:
     """Sign by RS256 or ES256 (RFC 7518, sections 3.3 and 3.4)."""
-    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa  # these load slowly
+    from cryptography.exceptions import UnsupportedAlgorithm  # these load slowly
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
     from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -73,13 +75,15 @@ def _signature(config: AssertionConfig, algorithm: str, signed: bytes, read: Rea
     data = _read(KEY_FILE, file, read)
     try:
         key = load_pem_private_key(data, passphrase.encode() if passphrase and b"ENCRYPTED" in data else None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         wanted = f"has no private key in PEM that opens with the passphrase given ({str(error).splitlines()[0]})"
         raise InvalidSetting(KEY_FILE, file, wanted) from None
     if algorithm == ES256 and isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
         numbers = decode_dss_signature(key.sign(signed, ec.ECDSA(SHA256())))
         return b"".join(number.to_bytes(_P256_BYTES, "big") for number in numbers)
     if algorithm != ES256 and isinstance(key, rsa.RSAPrivateKey):
+        if key.key_size < _RSA_BITS_MIN:
+            raise InvalidSetting(KEY_FILE, file, f"its key has {key.key_size} bits; {algorithm} needs {_RSA_BITS_MIN}")
         return key.sign(signed, padding.PKCS1v15(), SHA256())
     wanted = f"its key does not sign by {algorithm}: set sasl.oauthbearer.assertion.algorithm"
     raise InvalidSetting(KEY_FILE, file, wanted)

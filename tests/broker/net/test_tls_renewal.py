@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from broker.net.tls import ListenerTls
 from broker.security.tls_config import TlsConfig
@@ -87,3 +88,28 @@ def test_the_listener_of_brokers_takes_a_certificate_once_it_is_valid(tmp_path):
     (taken,) = listener.look()
     assert taken.startswith("listener SSL has a new certificate: CN=broker, until ")
     assert listener.look() == []
+
+
+def test_the_listener_of_brokers_takes_a_renewed_certificate_beside_one_of_the_chain_that_has_expired(tmp_path):
+    """A peer that trusts the authority needs no other of the chain, such as an old cross-signed root."""
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    listener.put(ends_days=60)
+    other = AUTHORITY.issue("Old Root", begins_days=-9, ends_days=-2)
+    with listener.file.open("ab") as file:
+        file.write(other.certificate.public_bytes(Encoding.PEM))
+    taken, named = listener.look()
+    assert taken.startswith("listener SSL has a new certificate: CN=broker, until ")
+    assert "the certificate CN=Old Root expired on" in named
+
+
+def test_altered_settings_whose_certificate_is_not_valid_yet_are_taken_once_it_is(tmp_path):
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    other = tmp_path / "other.pem"
+    AUTHORITY.issue("broker", begins_days=2, ends_days=60).write_pem(other)
+    with pytest.raises(InvalidSetting, match="is not valid before"):
+        listener.tls.use(TlsConfig(ssl_keystore_type="PEM", ssl_keystore_location=str(other)))
+    assert listener.look() == [] and listener.tls.config == listener.config
+    listener.now_ms += 2 * DAY_MS + 1_000
+    (taken,) = listener.look()
+    assert taken.startswith("listener SSL has a new certificate: CN=broker, until ")
+    assert listener.tls.config.ssl_keystore_location == str(other)

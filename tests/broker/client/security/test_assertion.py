@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from broker.client.security.assertion import make_assertion
 from broker.security.sasl.assertion_config import AssertionConfig
@@ -12,7 +14,18 @@ from tests.broker.web_tokens import SigningKey, key_set
 
 NOW_S = 1_000_000.9
 PREFIX = "sasl.oauthbearer.assertion."
+ODD_CURVE = """-----BEGIN PRIVATE KEY-----
+ME4CAQAwEAYHKoZIzj0CAQYFK4EEAAYENzA1AgEBBA5hFO9lGG7uWgT39Xn8a6Eg
+Ax4ABJ94xVXDNR5Vn9KWqpv9kmmHss0//DyHhGHzEug=
+-----END PRIVATE KEY-----
+"""
+"""A key of secp112r1, which `cryptography` does not know."""
 KEYS = {algorithm: SigningKey(algorithm) for algorithm in ("RS256", "ES256", "ES384")}
+
+
+def short_key():
+    key = rsa.generate_private_key(65537, 1024)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def config_of(**settings):
@@ -79,6 +92,8 @@ def test_a_file_with_the_assertion_goes_before_all_else():
             {"private_key_passphrase": "marked"},
             "has no private key in PEM that opens with the passphrase given",
         ),
+        ({"key.pem": ODD_CURVE.encode()}, {"algorithm": "ES256"}, "file=key.pem: has no private key in PEM"),
+        ({"key.pem": short_key()}, {}, "private.key.file=key.pem: its key has 1024 bits; RS256 needs 2048"),
         ({"key.pem": KEYS["ES256"].pem().encode()}, {}, "does not sign by RS256: set sasl.oauthbearer.assertion.alg"),
         ({"key.pem": KEYS["RS256"].pem().encode()}, {"algorithm": "ES256"}, "its key does not sign by ES256"),
         ({"key.pem": KEYS["ES384"].pem().encode()}, {"algorithm": "ES256"}, "its key does not sign by ES256"),
