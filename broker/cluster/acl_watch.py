@@ -13,6 +13,7 @@ from broker.cluster.json_document import DamagedDocument
 from broker.cluster.procedure import Procedure, read
 from broker.cluster.registration import create_if_missing
 from broker.security.authorization.acl import AclBinding
+from broker.waiting.pending import Pending
 from coordination.port import Children, CoordinationError, Get, Node, NoNode
 
 
@@ -22,8 +23,8 @@ class AclWatch(ChangeWatch[AclResource]):
     what = "access rules"
     change_paths = tuple(CHANGE_PATHS)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, pending: Pending) -> None:
+        super().__init__(pending)
         self._acls: dict[AclResource, frozenset[AclBinding]] = {}
         self._is_changed = False
 

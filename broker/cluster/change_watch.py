@@ -17,6 +17,7 @@ from broker.cluster.driver import Driver
 from broker.cluster.json_document import DamagedDocument
 from broker.cluster.procedure import Pause, Procedure, read, read_children
 from broker.now import Now
+from broker.waiting.pending import Pending
 from coordination.port import (
     Changed,
     CoordinationError,
@@ -53,11 +54,11 @@ class ChangeWatch(Generic[Key]):
     what: str
     change_paths: tuple[str, ...]
 
-    def __init__(self) -> None:
+    def __init__(self, pending: Pending) -> None:
         self.has_read_all = False
         self.problems: dict[str, str] = {}
         self.failure: str | None = None
-        self._driver = Driver()
+        self._driver = Driver(pending)
         self._changes_seen: dict[str, int] = {}  # paths of change nodes, with the time of the first look at each
         self._is_in_session = False
         self._must_read_all = False

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from broker.cluster.orders import Order
 from broker.now import Now
+from broker.waiting.pending import Pending
 
 RETRY_MS = 100  # as Kafka's controller pauses before it repeats a request
 
@@ -39,9 +40,10 @@ class _Channel:
 
 
 class Channels:
-    """The queues of all live brokers."""
+    """The queues of all live brokers. They mark `pending` when there are requests to send."""
 
-    def __init__(self) -> None:
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
         self._channels: dict[int, _Channel] = {}
 
     def open(self, broker_id: int, broker_epoch: int) -> None:
@@ -59,6 +61,7 @@ class Channels:
         channel = self._channels.get(broker_id)
         if channel is not None:
             channel.queue.append(request)
+            self._pending.calls = True
 
     @property
     def sent(self) -> Sent:
@@ -97,6 +100,7 @@ class Channels:
             return False
         channel.queue.popleft()
         channel.answered += 1
+        self._pending.calls = True
         return True
 
     def next_deadline_ms(self) -> int | None:

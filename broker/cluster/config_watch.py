@@ -22,6 +22,7 @@ from broker.cluster.documents import CONFIG_CHANGES, DamagedDocument, Topic, dec
 from broker.cluster.entity_configs import Configs, Settings, read_configs, read_entities
 from broker.cluster.procedure import Procedure, read
 from broker.now import Now
+from broker.waiting.pending import Pending
 from coordination.port import CoordinationError, Get, Node, NoNode
 
 LAG_MAX_MS = 10_000
@@ -42,8 +43,8 @@ class ConfigWatch(ChangeWatch[ConfigEntity]):
     what = "settings"
     change_paths = (CONFIG_CHANGES,)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, pending: Pending) -> None:
+        super().__init__(pending)
         self._settings: dict[ConfigEntity, Settings] = {}  # as the updates told them
         self._updates: list[tuple[ConfigEntity, Settings]] = []
         self._wanted: dict[ConfigEntity, _WantedTopic] = {}

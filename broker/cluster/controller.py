@@ -40,6 +40,7 @@ from broker.cluster.policy import Policy
 from broker.cluster.procedure import ControllerMoved, Pause, Procedure
 from broker.cluster.requests import NOT_CONTROLLER, Answer, Request
 from broker.now import Now
+from broker.waiting.pending import Pending
 from broker.wire.errors import ErrorCode
 from broker.wire.inter_broker import LeaderAndIsrRequest, StopReplicaRequest
 from coordination.port import (
@@ -135,10 +136,12 @@ class Controller:
     `listener` is the name of the listener that brokers reach each other on. `controller_id` is the active controller as
     far as this broker knows, -1 if it knows of none. `problem` is the error that ended the last election or term, for
     people; None once an election has gone well, and if another broker took over or the session ended. `policy` has the
-    settings that decide about leaders.
+    settings that decide about leaders. The controller marks `pending` when it has operations or requests.
     """
 
-    def __init__(self, broker_id: int, *, listener: str, policy: Policy | None = None) -> None:
+    def __init__(
+        self, broker_id: int, pending: Pending, *, listener: str, policy: Policy | None = None
+    ) -> None:
         self.broker_id = broker_id
         self._policy = policy or Policy()
         self.controller_id = -1
@@ -148,9 +151,9 @@ class Controller:
         self._pause_ms = 0
         self._is_registered = False
         self._is_active = False
-        self._channels = Channels()
+        self._channels = Channels(pending)
         self._changes = self._new_term()
-        self._driver = Driver()
+        self._driver = Driver(pending)
         self._events: deque[QueuedEvent] = deque()
         self._rebalance_ms: int | None = None
         self._unclean_elections = 0  # of the terms before this one

@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeAlias
 
 from broker.cluster.procedure import Outcome, Pause, Procedure
 from broker.now import Now
+from broker.waiting.pending import Pending
 from coordination.port import ConnectionLost, Operation, SessionLost
 
 RETRY_MS = 100
@@ -45,9 +46,13 @@ class OperationOwners:
 
 
 class Driver:
-    """The procedure that is in progress, if any. `waiting_for` says what a paused procedure waits for, for people."""
+    """The procedure that is in progress, if any. `waiting_for` says what a paused procedure waits for, for people.
 
-    def __init__(self) -> None:
+    It marks `pending` when it has operations, except those that `tick` makes due. An owner without one asks each time.
+    """
+
+    def __init__(self, pending: Pending | None = None) -> None:
+        self._pending = Pending() if pending is None else pending
         self._procedure: Procedure[Any] | None = None
         self._on_end: OnEnd = lambda value, error, now: None
         self._batch: tuple[Operation, ...] = ()
@@ -122,6 +127,7 @@ class Driver:
                 self._resume_ms, self.waiting_for = now.ms + step.ms, step.reason
             else:
                 self._batch, self._to_take = step, list(step)
+                self._pending.operations = True
 
     def _end(self, value: Any, error: Exception | None, now: Now) -> None:
         on_end = self._on_end

@@ -37,6 +37,7 @@ from broker.metadata.topic import NO_LEADER, Topic
 from broker.now import Now
 from broker.security.authorization.acl import AclBinding
 from broker.security.password_encoder import PasswordEncoder
+from broker.waiting.pending import Pending
 from broker.wire.errors import ApiError, ErrorCode
 from coordination.errors import FlakelogError
 from coordination.port import CoordinationError, Operation, Result
@@ -86,6 +87,7 @@ class ClusterExecutor:
         producer_ids: ProducerIds,
         new_uuid: Callable[[], UUID],
         passwords: PasswordEncoder,
+        pending: Pending,
     ) -> None:
         self.on_end: Callable[[Now], None] = lambda now: None
         self._image = image
@@ -94,6 +96,7 @@ class ClusterExecutor:
         self._producer_ids = producer_ids
         self._new_uuid = new_uuid
         self._passwords = passwords
+        self._pending = pending
         self._works: list[_Work] = []
         self._owners = OperationOwners()
 
@@ -172,7 +175,7 @@ class ClusterExecutor:
             self._part_ended(work, name, None if error is None else _failure(error), at)
 
         work.parts += 1
-        driver = Driver()
+        driver = Driver(self._pending)
         work.drivers.append(driver)
         driver.begin(procedure, ended, now)
 

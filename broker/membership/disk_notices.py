@@ -8,15 +8,16 @@ from broker.cluster.documents import LOG_DIR_EVENTS, encode_log_dir_event
 from broker.cluster.driver import Driver
 from broker.cluster.procedure import Outcome, Procedure
 from broker.now import Now
+from broker.waiting.pending import Pending
 from coordination.port import ConnectionLost, Create, Operation
 
 
 class DiskNotices:
     """See the module. A notice ends with its session, because the controller orders all replicas of the next life."""
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(self, broker_id: int, pending: Pending) -> None:
         self._broker_id = broker_id
-        self._driver = Driver()
+        self._driver = Driver(pending)
         self._is_due = False
 
     def notify(self, now: Now) -> None:

@@ -65,11 +65,14 @@ class FollowedPartitions:
         self._followed[key] = followed
         fetcher = self._fetchers.get(state.leader)
         if fetcher is None:
-            fetcher = self._fetchers[state.leader] = ReplicaFetcher(self._ports.broker_id, self._limits)
+            fetcher = self._fetchers[state.leader] = self._new_fetcher()
         waits = _waits_for_disk(log)
         fetcher.follow(log, log.topic_id, state.leader_epoch, now, waits=waits)
         if waits:
             self._go_on_once_on_disk(fetcher, log, now)
+
+    def _new_fetcher(self) -> ReplicaFetcher:
+        return ReplicaFetcher(self._ports.broker_id, self._limits, self._ports.peer_calls.pending)
 
     def follows(self, key: Key) -> bool:
         """Return True while a partition is followed."""

@@ -41,6 +41,7 @@ from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.topic import Topic
 from broker.now import Now
 from broker.security.password_encoder import PasswordEncoder, PlainPasswords
+from broker.waiting.pending import Pending
 from broker.wire.errors import ErrorCode, WireError
 from coordination.port import (
     Changed,
@@ -106,9 +107,11 @@ class Member:
         self, membership: Membership, report: Callable[[str], None], new_uuid: Callable[[], UUID]
     ) -> None:
         self.membership = membership
+        self.pending = Pending()
+        """Whether `take_operations` and `take_calls` may have something."""
         self.image = Image(membership.cluster_id)
-        self.controller = Controller(membership.broker_id, listener=membership.listener)
-        self.peers = PeerCalls()
+        self.controller = Controller(membership.broker_id, self.pending, listener=membership.listener)
+        self.peers = PeerCalls(self.pending)
         self.fetchers: Fetchers | None = None
         """None while no partition has several copies."""
         self.life: Callable[[], Life | None] = lambda: None
@@ -126,9 +129,9 @@ class Member:
         self._report = report
         self._problem_reports = ProblemReports(report)
         self.coordinator_outage = CoordinatorOutage(membership.coordinator_name, report)
-        self._registration = Driver()
-        self._configs = ConfigWatch()
-        self._acls = AclWatch() if membership.has_authorizer else None
+        self._registration = Driver(self.pending)
+        self._configs = ConfigWatch(self.pending)
+        self._acls = AclWatch(self.pending) if membership.has_authorizer else None
         """The access rules of the cluster."""
         self._settings = EntitySettings(report, membership.passwords, membership.broker_id)
         self._session_id = 0
@@ -146,9 +149,9 @@ class Member:
             report,
         )
         self.executor = ClusterExecutor(
-            self.image, self.controller, self.submit, self.producer_ids, new_uuid, membership.passwords
+            self.image, self.controller, self.submit, self.producer_ids, new_uuid, membership.passwords, self.pending
         )
-        self._disk_notices = DiskNotices(membership.broker_id)
+        self._disk_notices = DiskNotices(membership.broker_id, self.pending)
         self._parts: tuple[_TimedCore, ...] = (
             self._registration, self._configs, self.controller, self.executor, self._disk_notices
         )  # fmt: skip
@@ -267,6 +270,9 @@ class Member:
 
     def take_operations(self) -> list[Operation]:
         """Return the operations to carry out now. Pass each result to `completed` with the same object."""
+        if not self.pending.operations:
+            return []
+        self.pending.operations = False
         return self._owners.take(self._parts)
 
     def completed(self, operation: Operation, outcome: Result | CoordinationError, now: Now) -> None:
@@ -322,11 +328,15 @@ class Member:
 
     def take_calls(self, now: Now) -> list[AddressedCall]:
         """Return the requests to send now. Pass the response of each to `called`, or None without one."""
-        self.producer_id_requests.tick(now)  # a handler may have asked for a block
-        calls: list[AddressedCall] = []
-        to_send: list[AnyCall] = [*self.controller.take_calls(now), *self.peers.take()]
-        if self.fetchers is not None:
+        pending, to_send = self.pending, list[AnyCall]()
+        if pending.calls:
+            pending.calls = False
+            self.producer_id_requests.tick(now)  # a handler may have asked for a block
+            to_send += *self.controller.take_calls(now), *self.peers.take()
+        if pending.fetches and self.fetchers is not None:
+            pending.fetches = False
             to_send += self.fetchers.take_calls(now)
+        calls: list[AddressedCall] = []
         for call in to_send:
             address = self._address(call)
             if address is None:
@@ -428,6 +438,7 @@ class Member:
     # --- time ----------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
+        self.pending.changed()
         for part in self._parts:
             part.tick(now)
         self.peers.tick(now)

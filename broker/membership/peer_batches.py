@@ -34,6 +34,7 @@ class PeerBatches(Generic[T]):
         """Ask a broker for an item, in the next request to it."""
         self._gathered.setdefault(broker_id, []).append(item)
         self._now = now
+        self._calls.pending.calls = True
 
     def _ask(self) -> None:
         gathered, self._gathered = self._gathered, {}

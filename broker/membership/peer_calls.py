@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from broker.now import Now
+from broker.waiting.pending import Pending
 from broker.waiting.timing_wheel import Timer, TimingWheel
 
 UNDER_WAY_MAX = 5  # as `max.in.flight.requests.per.connection` of clients: hides the network's delay, buries no broker
@@ -46,10 +47,12 @@ class _Peer:
 class PeerCalls:
     """Requests to other brokers, each answered exactly once: by its broker, by its timeout, or by its broker's death.
 
-    `ask` answers nothing itself: a request that is one too many is answered None at the next `tick`.
+    `ask` answers nothing itself: a request that is one too many is answered None at the next `tick`. `pending` is
+    marked when there are requests to send.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pending: Pending) -> None:
+        self.pending = pending
         self._peers: dict[int, _Peer] = {}
         self._timeouts: TimingWheel[_Request] = TimingWheel()
         self._refused: deque[Answered] = deque()
@@ -69,6 +72,7 @@ class PeerCalls:
         pending = _Request(PeerCall(broker_id, request), answered)
         pending.timer = self._timeouts.add(now.ms + timeout_ms, pending)
         peer.waiting[pending] = None
+        self.pending.calls = True
 
     def take(self) -> list[PeerCall]:
         """Return the calls to send now, in order for each broker. The shell takes them after each turn and tick."""
@@ -89,6 +93,7 @@ class PeerCalls:
         pending = None if peer is None else peer.under_way.pop(call, None)
         if pending is None:
             return
+        self.pending.calls = True  # another may be waiting
         if pending.timer is not None:
             pending.timer.cancel()
         pending.answered(response, now)

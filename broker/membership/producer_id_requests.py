@@ -50,6 +50,7 @@ class ProducerIdRequests:
     def reserve(self) -> None:
         """Have the next block allocated, at the next `tick`."""
         self._is_wanted = True
+        self._calls.pending.calls = True
 
     def next_deadline_ms(self) -> int | None:
         """Return when `tick` is due, on the monotonic clock; None if no block is wanted, or its request is under way.

@@ -17,7 +17,7 @@ class DeadlineTimer:
 
     `next_answer` returns the first deadline of the requests that wait for their answers, None without one, and is asked
     after each turn. `next_deadline` returns the first of all parts, and is asked once in SOON_MS. Until then the timer
-    is due at the end of these SOON_MS. If it fires too early, that costs a tick, and the timer is set anew.
+    fires at the end of these SOON_MS, and is set anew if no deadline has come by then. `now` is the server's clock.
     """
 
     def __init__(
@@ -26,11 +26,13 @@ class DeadlineTimer:
         next_answer: Callable[[], int | None],
         next_deadline: Callable[[Now], int],
         due: Callable[[], None],
+        now: Callable[[], Now],
     ) -> None:
         self._reactor = reactor
         self._next_answer = next_answer
         self._next_deadline = next_deadline
         self._due = due
+        self._now = now
         self._call: Any = None
         self._due_ms = 0
         self._asked_ms: int | None = None
@@ -70,5 +72,11 @@ class DeadlineTimer:
 
     def _fire(self) -> None:
         """Have the work done that is due, and ask for deadlines again: the parts work in slices."""
+        now = self._now()
         self._call = self._asked_ms = None
+        deadline_ms = self._first_deadline_ms(now)
+        if deadline_ms > now.ms:
+            self._move(deadline_ms, now)
+            return
+        self._asked_ms = None
         self._due()

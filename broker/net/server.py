@@ -122,7 +122,9 @@ class BrokerServer:
     def use(self, engine: Engine) -> None:
         """Set the engine to serve; it is made after `bind`, because it must know the port."""
         self._engine = engine
-        self._timer = DeadlineTimer(self._reactor, engine.next_answer_ms, engine.next_deadline, self._tick)
+        self._timer = DeadlineTimer(
+            self._reactor, engine.next_answer_ms, engine.next_deadline, self._tick, self.now
+        )
         self._pool.adjustPoolsize(0, engine.services.config.sync_threads + CLEANER_THREADS)
 
     def join(self, coordination: "CoordinatorShell", peers: "PeerConnections") -> None:

@@ -22,6 +22,7 @@ from broker.client.fetch_session import FetchSession, Key, PartitionAsk
 from broker.log import leader_epochs
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
+from broker.waiting.pending import Pending
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_UNCOMMITTED, FetchedPartition, FetchRequest, FetchResponse, IdRegion
 from broker.wire.frame import FileRegion
@@ -101,10 +102,14 @@ class _Followed:
 
 
 class ReplicaFetcher:
-    """The followers of broker `broker_id` of the partitions that one leader leads."""
+    """The followers of broker `broker_id` of the partitions that one leader leads.
 
-    def __init__(self, broker_id: int, limits: FetchLimits) -> None:
+    It marks `pending` when `request` may have one.
+    """
+
+    def __init__(self, broker_id: int, limits: FetchLimits, pending: Pending) -> None:
         self._limits = limits
+        self._pending = pending
         self._session = FetchSession(
             limits.wait_max_ms,
             limits.response_max_bytes,
@@ -205,6 +210,7 @@ class ReplicaFetcher:
             log.log_start_offset,
         )
         self._session.want(ask, now.ms, followed.leader_epoch)
+        self._pending.fetches = True
 
     def _try_later(self, key: Key, followed: _Followed, pause_ms: int, now: Now) -> None:
         followed.retry_ms = now.ms + pause_ms
@@ -244,6 +250,7 @@ class ReplicaFetcher:
     def answered(self, response: FetchResponse | None, now: Now) -> list[Decision]:
         """Take the answer to the request, None if the leader was not reached. Return what it means for the logs."""
         self._is_under_way = False
+        self._pending.fetches = True
         if response is None:
             self._pause_ends_ms = now.ms + self._limits.backoff_ms
             for state in self._followed.values():

@@ -87,6 +87,7 @@ class ClusterNode:
             self.member.completed(operation, outcome, now)
             moved = True
         if self.broker is None:
+            check_idle(self.member, now)
             if self.member.is_ready:
                 self.open()
                 moved = True
@@ -103,10 +104,13 @@ class ClusterNode:
         calls = self.member.take_calls(self.cluster.now)
         for addressed in calls:
             self._link(addressed.call).send(addressed.call)
+        if not calls:
+            check_idle(self.member, self.cluster.now)
         return bool(calls)
 
     def fetch(self):
         """Send the requests that are due now, and return the fetches among them with their answers."""
+        self.member.tick(self.cluster.now)
         self._send_calls()
         answers = [answer for link in self.links.values() for answer in link.answers()]
         return [answer for answer in answers if isinstance(answer[0], FetchCall)]
@@ -136,6 +140,23 @@ class ClusterNode:
             self.broker.now_ms = now.ms
             self.broker.engine.tick(now)
             self.broker.pump()
+
+
+def check_idle(member, now):
+    """Ask all parts of a member for work, and assert that none has work without a mark (broker.waiting.pending).
+
+    A part whose deadline has come is asked at the next tick.
+    """
+    pending = member.pending
+    deadline_ms = member.next_deadline_ms()
+    if deadline_ms is not None and deadline_ms <= now.ms:
+        return
+    if not pending.operations:
+        pending.operations = True
+        assert member.take_operations() == [], "a part has operations without a mark"
+    if not (pending.calls or pending.fetches):
+        pending.calls = pending.fetches = True
+        assert member.take_calls(now) == [], "a part has calls without a mark"
 
 
 class Link:

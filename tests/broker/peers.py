@@ -22,6 +22,7 @@ from broker.metadata.change import Change
 from broker.metadata.image import RegisteredBroker
 from broker.metadata.staged import Staged
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC, NO_LEADER, TRANSACTIONS_TOPIC, PartitionState, Topic
+from broker.waiting.pending import Pending
 from broker.wire import cold
 from broker.wire.frame import request_header
 from broker.wire.primitives import skip_tags
@@ -39,7 +40,7 @@ class PeerBroker(EngineBroker):
 
     def __init__(self, cluster, node_id, storage=None, now_ms=1_000, **settings):
         self.cluster = None
-        membership = MEMBERSHIP | {"peer_calls": PeerCalls()}
+        membership = MEMBERSHIP | {"peer_calls": PeerCalls(Pending())}
         own = RegisteredBroker(node_id, {"": ("localhost", 9091 + node_id)})
         super().__init__(storage, now_ms, own=own, membership=membership, **settings)
         ids = self.services.producer_ids

@@ -13,7 +13,7 @@ from coordination.port import CoordinationError, Multi, SessionEnded
 from idgen.layout import Layout
 from idgen.worker import IdWorker
 from tests.broker.engine_client import DAY_MS, WALL_MS
-from tests.broker.engine_cluster import SESSION_MS, ClusterNode
+from tests.broker.engine_cluster import SESSION_MS, ClusterNode, check_idle
 from tests.simulation.cluster_network import CALL_MS, ClientLink, Link
 
 MAX_AHEAD_MS = 500
@@ -81,6 +81,7 @@ class Process(ClusterNode):
                 self._send(addressed.call)
             if not (operations or calls):
                 break
+        check_idle(self.member, self.now)
         self._check_reports()
         if self.member.problem is not None:
             self.world.log(f"{self.id} ends: {self.member.problem}")

@@ -17,6 +17,7 @@ from broker.cluster.change_watch import CHANGE_EXPIRATION_MS
 from broker.cluster.documents import DamagedDocument
 from broker.now import Now
 from broker.security.authorization.acl import AclBinding, Operation, PatternType, Permission, ResourceType
+from broker.waiting.pending import Pending
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import Children, CoordinationError, Get, Set
 from tests.broker.cluster.procedures import run
@@ -34,7 +35,7 @@ class Watcher:
 
     def __init__(self, ensemble):
         self.coordinator = MemoryCoordinator(ensemble)
-        self.watch = AclWatch()
+        self.watch = AclWatch(Pending())
         self.acls = None
         self.now_ms = 0
 

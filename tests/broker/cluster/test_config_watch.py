@@ -26,6 +26,7 @@ from broker.cluster.documents import (
 )
 from broker.cluster.entity_configs import CONFIG_CHANGE, write_config
 from broker.now import Now
+from broker.waiting.pending import Pending
 from coordination.memory import MemoryCoordinator
 from coordination.port import ANY_VERSION, CoordinationError, Create, Delete, Get, Set
 from tests.broker.cluster.procedures import run
@@ -37,7 +38,7 @@ class Watcher:
 
     def __init__(self, ensemble):
         self.coordinator = MemoryCoordinator(ensemble)
-        self.watch = ConfigWatch()
+        self.watch = ConfigWatch(Pending())
         self.settings = {}
         self.updates = []
         self.now_ms = 0

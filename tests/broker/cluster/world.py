@@ -31,6 +31,7 @@ from broker.cluster.policy import Policy
 from broker.cluster.registration import BrokerIdTaken, Registered, register
 from broker.cluster.requests import Answer, ControlledShutdown, Request
 from broker.now import Now
+from broker.waiting.pending import Pending
 from broker.wire.errors import ErrorCode
 from broker.wire.inter_broker import LeaderAndIsrRequest
 from coordination.memory import MemoryCoordinator
@@ -50,7 +51,7 @@ class Process:
         self.world, self.machine = world, machine
         self.coordinator = MemoryCoordinator(world.ensemble)
         self.coordinator.on_wake(self._wake)
-        self.controller = Controller(machine.broker_id, listener="PLAINTEXT", policy=world.policy)
+        self.controller = Controller(machine.broker_id, Pending(), listener="PLAINTEXT", policy=world.policy)
         self.registration = Driver()
         self.is_alive = True
         self.is_registered = False

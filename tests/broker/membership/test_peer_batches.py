@@ -1,6 +1,7 @@
 from broker.membership.peer_batches import PeerBatches
 from broker.membership.peer_calls import PeerCalls
 from broker.now import Now
+from broker.waiting.pending import Pending
 
 NOW = Now(0, 0)
 
@@ -13,7 +14,7 @@ def batches_of(calls, settled):
 
 
 def test_items_of_one_turn_share_requests_to_their_broker():
-    calls, settled = PeerCalls(), []
+    calls, settled = PeerCalls(Pending()), []
     batches = batches_of(calls, settled)
     for item in "abc":
         batches.add(2, item, NOW)
@@ -27,7 +28,7 @@ def test_items_of_one_turn_share_requests_to_their_broker():
 
 
 def test_the_items_of_a_broker_that_dies_are_settled_without_a_response():
-    calls, settled = PeerCalls(), []
+    calls, settled = PeerCalls(Pending()), []
     batches_of(calls, settled).add(2, "a", NOW)
     calls.take()
     calls.lost(2, NOW)

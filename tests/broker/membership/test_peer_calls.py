@@ -2,6 +2,7 @@ import pytest
 
 from broker.membership.peer_calls import TIMEOUT_MS, UNDER_WAY_MAX, WAITING_MAX, PeerCalls
 from broker.now import Now
+from broker.waiting.pending import Pending
 
 
 class Answers:
@@ -18,7 +19,7 @@ class Answers:
 
 @pytest.fixture
 def calls():
-    return PeerCalls()
+    return PeerCalls(Pending())
 
 
 @pytest.fixture
@@ -38,6 +39,18 @@ def test_a_request_is_sent_once_and_its_answer_returned(calls, answers):
     calls.called(call, "answer", at(5))
     assert answers.received == [("question", "answer")]
     assert calls.next_deadline_ms() is None
+
+
+def test_a_request_that_waited_for_room_is_told_of_once_another_is_answered(calls, answers):
+    for number in range(UNDER_WAY_MAX + 1):
+        answers.ask(2, number)
+    first, *_ = calls.take()
+    calls.pending.calls = False
+
+    calls.called(first, "answer", at(5))
+
+    assert calls.pending.calls
+    assert [call.request for call in calls.take()] == [UNDER_WAY_MAX]
 
 
 def test_a_broker_that_was_not_reached_answers_none(calls, answers):

@@ -11,6 +11,7 @@ from broker.membership.producer_id_requests import RETRY_MS, ProducerIdRequests
 from broker.metadata.image import NO_CONTROLLER, Image, RegisteredBroker
 from broker.metadata.producer_ids import AHEAD, NoProducerIds, ProducerIds
 from broker.now import Now
+from broker.waiting.pending import Pending
 from broker.wire.errors import ErrorCode
 
 
@@ -18,7 +19,7 @@ class Member:
     """A broker 1 whose producer ids come from the controller, at first broker 3."""
 
     def __init__(self):
-        self.calls, self.ids, self.image = PeerCalls(), ProducerIds(), Image()
+        self.calls, self.ids, self.image = PeerCalls(Pending()), ProducerIds(), Image()
         self.image.register(RegisteredBroker(node_id, {"": ("localhost", 9092)}) for node_id in (1, 2, 3))
         self.image.controller_id = 3
         self.epoch = 40

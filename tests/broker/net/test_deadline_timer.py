@@ -13,7 +13,9 @@ class World:
         self.answer_ms: int | None = None
         self.asked = 0
         self.due_ms: list[int] = []
-        self.timer = DeadlineTimer(self.clock, lambda: self.answer_ms, self._next_deadline, self._due)
+        self.timer = DeadlineTimer(
+            self.clock, lambda: self.answer_ms, self._next_deadline, self._due, lambda: self.now
+        )
 
     @property
     def now(self) -> Now:
@@ -21,7 +23,7 @@ class World:
 
     def _next_deadline(self, now: Now) -> int:
         self.asked += 1
-        return self.deadline_ms
+        return self.deadline_ms if self.answer_ms is None else min(self.deadline_ms, self.answer_ms)
 
     def _due(self) -> None:
         self.due_ms.append(self.now.ms)
@@ -93,10 +95,12 @@ def test_a_deadline_of_the_last_of_many_turns_is_noticed_a_few_ms_late_at_most()
 
 def test_turns_that_follow_each_other_ask_the_engine_once_in_a_few_ms() -> None:
     world = World()
+    world.deadline_ms = 1_000_000
 
     world.pass_ms(100 * SOON_MS, turns_each_ms=10)
 
     assert 100 <= world.asked <= 101
+    assert world.due_ms == []
 
 
 def test_a_timer_at_rest_is_due_at_its_end_whatever_the_turns_ask_for() -> None:

@@ -25,6 +25,7 @@ from broker.replication import offset_checkpoint
 from broker.replication.fetcher import FetchLimits, ReplicaFetcher, Truncate
 from broker.replication.partition import Partition
 from broker.settings.config import BrokerConfig, TopicConfig
+from broker.waiting.pending import Pending
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchResponse
 from tests.broker.log.conftest import START_MS, append, new_worker, uuid_of
@@ -287,7 +288,7 @@ class ReplicaModel:
             log.move_replicated_to(log.high_watermark)
         if state.leader in REPLICAS:
             log.follow(state.leader_epoch)
-            broker.fetcher = ReplicaFetcher(broker.number, FetchLimits(backoff_ms=100))
+            broker.fetcher = ReplicaFetcher(broker.number, FetchLimits(backoff_ms=100), Pending())
             broker.fetcher.follow(log, TOPIC_ID, state.leader_epoch, self.now)
 
     # --- trouble -------------------------------------------------------------------------------------------------

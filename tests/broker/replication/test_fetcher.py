@@ -20,6 +20,7 @@ from broker.replication.fetcher import (
     truncation_offset,
 )
 from broker.settings.config import BrokerConfig, TopicConfig
+from broker.waiting.pending import Pending
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchResponse, IdRegion
 from idgen.layout import Layout
@@ -35,7 +36,8 @@ class Follower:
 
     def __init__(self, partitions=1, limits=FetchLimits()):
         self.now_ms = 1_000
-        self.fetcher = ReplicaFetcher(2, limits)
+        self.pending = Pending()
+        self.fetcher = ReplicaFetcher(2, limits, self.pending)
         self.logs = []
         for partition in range(partitions):
             log, _ = open_log(MemoryStorage(), "flights", partition, TopicConfig(), BrokerConfig(), None, TOPIC_ID)
@@ -99,6 +101,19 @@ def test_a_request_names_the_replica_and_its_life_and_wants_ids(follower):
     assert (request.replica_id, request.replica_epoch, request.wants_ids) == (2, 11, True)
     assert (request.max_wait_ms <= 500, request.min_bytes) == (True, 1)
     assert request.partitions[0].topic == TOPIC_ID
+
+
+def test_an_answer_without_news_marks_that_the_next_request_is_due(follower):
+    follower.request()
+    follower.answer(result())
+    follower.fetcher.go_on(follower.log, follower.now)
+    follower.request()
+    follower.pending.fetches = False
+
+    follower.answer()
+
+    assert follower.pending.fetches
+    assert follower.request() is not None
 
 
 def test_t1_a_follower_names_the_newest_epoch_of_its_file_though_no_record_has_it(follower):
