@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from broker.log.index.id_index import IdIndex
 from broker.log.index.index import OffsetIndex, TimeIndex
 from broker.log.index.txn_index import TXN_CHECK, TXN_INDEX, TransactionIndex, check_bytes
+from broker.log.last_writes import LastWrites
 from broker.log.segment import DELETED, ID_INDEX, INDEX, LOG, TIME_INDEX, Segment, file_name
 from broker.log.storage.port import File, Storage
 from broker.record.batch import BatchHeader
@@ -109,7 +110,7 @@ class ClosedSegment(Segment):
         self.first_timestamp_ms = facts.first_timestamp_ms
         self.max_timestamp_ms, self.max_timestamp_offset = facts.max_timestamp_ms, facts.max_timestamp_offset
         self.broken = self.undone = False
-        self._last_writes = []
+        self._last_writes = LastWrites.none()
         self.facts = facts
         self._storage = storage
         self._among = among

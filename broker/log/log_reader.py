@@ -155,7 +155,7 @@ def whole_batches(log: PartitionLog, offset: int, records: FileRegion) -> FileRe
     if records.length < LARGE_READ_BYTES or end == segment.size:
         return records
     try:
-        if segment.log is not records.file:
+        if segment.log is not records.file or segment.is_between_writes(end):
             return records
         in_memory = offset >= log.opened_at and segment is log.segments.active
         offsets = segment.offsets if in_memory else NonBlockingReader(segment).offsets

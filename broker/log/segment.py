@@ -18,8 +18,10 @@ from typing import Any, NamedTuple, TypeAlias
 from broker.log.index.id_index import IdIndex
 from broker.log.index.index import OffsetIndex, TimeIndex
 from broker.log.index.txn_index import TXN_CHECK, TXN_INDEX, TransactionIndex
+from broker.log.last_writes import LAST_WRITES, LastWrites
 from broker.log.storage.port import Buffer, File, Storage
 from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
+from broker.wire.frame import FileRegion
 from broker.wire.id_entries import IdEntry
 
 LOG, INDEX, TIME_INDEX, ID_INDEX = ".log", ".index", ".timeindex", ".idindex"
@@ -35,8 +37,6 @@ _extent_from = struct.Struct(">qi11xi").unpack_from  # of a header: base offset,
 _header_of = tuple.__new__  # as BatchHeader._make, at half its price
 _INDEXED_MAX = 1024  # index entries per write
 _SCAN_BYTES = 16 * 1024  # a little more than index.interval.bytes, so a lookup is one read
-
-LAST_WRITES = 8  # a segment keeps the places of at least this number, and of fewer than twice as many
 
 Placed: TypeAlias = tuple[BatchHeader, int, memoryview]
 """The header of a batch whose place is decided, its base offset, and the batch."""
@@ -140,8 +140,7 @@ class Segment:
         self.broken = False
         self.undone = False
         self._since_index = 0
-        self._last_writes: list[tuple[int, int]] = []
-        """The first offset and the position of each of the last writes, because most consumers follow the log's end."""
+        self._last_writes = LastWrites.none()
 
         def open_file(suffix: str, make: bool) -> File:
             name = f"{file_name(base_offset, suffix)}{ending}"
@@ -211,16 +210,19 @@ class Segment:
                 self.ids.append_entries(copied.ids)
             self.log.append(batches)
             self.passed(position, placed, interval_bytes)
+            writes = self._last_writes
             if copied is None:
-                self._last_writes.append((placed[0][1], position))
-            else:
-                self._last_writes = []  # a write of thousands of batches is searched by its index
+                writes.positions.append(position)
+                writes.ids_positions.append(ids_size)
+                writes.offsets.append(placed[0][1])
+            elif writes.offsets:
+                # A write of thousands of batches is searched by its index.
+                writes = self._last_writes = LastWrites.none()
         except Exception:  # any exception (MemoryError too): ids without a batch would go to the next one
             self._undo(position, ids_size, times_size)
             raise
-        if len(self._last_writes) >= 2 * LAST_WRITES:
-            # A thread may search the list meanwhile, so the list only becomes longer, or is replaced.
-            self._last_writes = self._last_writes[-LAST_WRITES:]
+        if len(writes.offsets) >= 2 * LAST_WRITES:
+            self._last_writes = writes.newest()
         return batches
 
     def _undo(self, position: int, ids_size: int, times_size: int) -> None:
@@ -236,7 +238,7 @@ class Segment:
         The next append writes both files at the place of the cut. If the cut were not on the disk first, a power cut
         could combine one file's old bytes with the other's new ones: a batch with ids that it was never given.
         """
-        self._last_writes = []
+        self._last_writes = LastWrites.none()
         cut = [(file, size) for file, size in ((self.ids.file, ids_size), (self.log, log_size)) if file.size != size]
         for file, size in cut:
             file.truncate(size)
@@ -334,12 +336,27 @@ class Segment:
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Return (position, header) of the first batch that ends at or after `offset`, None if none does."""
-        writes = self._last_writes
-        if writes and offset >= writes[0][0]:
-            at = bisect_right(writes, (offset, RELATIVE_OFFSET_MAX))  # no position is larger
-            last = writes[at][1] if at < len(writes) else self.log.size
-            return first_ending_between(offset, writes[at - 1][1], last, self.log)
+        offsets, positions, _ = self._last_writes
+        following = bisect_right(offsets, offset)
+        if following:
+            last = positions[following] if following < len(offsets) else self.log.size
+            return first_ending_between(offset, positions[following - 1], last, self.log)
         return first_ending_from(offset, offset - self.base_offset, self.offsets, self.log)
+
+    def writes_from(self, offset: int, max_bytes: int) -> tuple[FileRegion, FileRegion] | None:
+        """Return the regions of the batches and of the ids of whole writes, from the write that begins at `offset` on.
+
+        Return None unless that is one of the last writes, and has at most `max_bytes`. No file is read.
+        """
+        spans = self._last_writes.whole_from(offset, max_bytes, self.log.size, self.ids.file.size)
+        if spans is None:
+            return None
+        (start, end), (ids_start, ids_end) = spans
+        return FileRegion(self.log, start, end - start), FileRegion(self.ids.file, ids_start, ids_end - ids_start)
+
+    def is_between_writes(self, position: int) -> bool:
+        """Return True if one of the last writes begins at a position of the log. No file is read."""
+        return self._last_writes.has_position(position)
 
     def apart(self) -> "Segment":
         """Return the segment in a form for one reader thread; other code does not open or close its files."""

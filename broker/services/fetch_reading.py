@@ -19,12 +19,22 @@ from broker.services.fetch_session import FetchSession, WantedPartition
 from broker.services.follower_session import FollowerSession
 from broker.wire.current_leader import CurrentLeader
 from broker.wire.errors import ApiError, ErrorCode
-from broker.wire.fetch import CURRENT_LEADERS, READ_COMMITTED, FetchedPartition, FetchPartition, FetchRequest
+from broker.wire.fetch import (
+    CURRENT_LEADERS,
+    READ_COMMITTED,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    IdRegion,
+)
 from broker.wire.frame import FileRegion
 from broker.wire.tags import NO_ID
 
 STORAGE_ERROR_VERSION = 6
 ZSTD_VERSION = 10
+
+FEW_ENTRIES_BYTES = 1_024
+"""So many bytes of an id index are sent with the answer, and more from the file."""
 
 Results: TypeAlias = list[tuple[WantedPartition, FetchedPartition]]
 Unread: TypeAlias = list[tuple[NotCached, PartitionLog | None, int]]
@@ -138,11 +148,24 @@ def denied(requested: FetchPartition) -> FetchedPartition:
 def _read_to_end(
     log: PartitionLog, offset: int, limit: int, at_least_one: bool, wants_ids: bool, waits: bool
 ) -> ReadResult:
-    """Read up to the log's end, for a follower. The newest write comes from memory."""
+    """Read up to the log's end, for a follower.
+
+    The newest write comes from memory, if it is small. The places of the last writes are known without a search.
+    """
     newest = log.newest_write
     if newest is not None and newest.base_offset == offset >= log.log_start_offset and len(newest.records) <= limit:
         return ReadResult(newest.records, newest.ids if wants_ids else None)
+    segment = log.segments.active
+    regions = segment.writes_from(offset, limit) if offset >= log.log_start_offset else None
+    if regions is not None:
+        records, ids = regions
+        return ReadResult(records, IdRegion(segment.base_offset, _few_entries(ids)) if wants_ids else None)
     return log_reader.read(log, offset, limit, at_least_one, wants_ids, False, waits, log.log_end_offset)
+
+
+def _few_entries(region: FileRegion) -> bytes | FileRegion:
+    """Return the entries themselves if they are few, because to send a region of them takes two calls of the system."""
+    return region.file.read(region.position, region.length) if region.length <= FEW_ENTRIES_BYTES else region
 
 
 def bytes_max(call: RequestContext) -> int:

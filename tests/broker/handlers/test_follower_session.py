@@ -74,6 +74,16 @@ def test_a_follower_that_is_further_behind_gets_all_records_from_the_log(leader,
     assert values_in(row) == [b"a", b"b"]
 
 
+def test_a_follower_that_is_some_large_writes_behind_gets_whole_ones_with_exactly_their_ids(leader, follower):
+    client = leader.client()
+    written = [client.produce("flights", bytes(500_000), b"b", wants_ids=True) for _ in range(3)]
+    rows = [follower.fetch({0: offset})[0] for offset in (0, 4)]
+    assert [len(values_in(row)) for row in rows] == [4, 2]
+    for row, writes in zip(rows, (written[:2], written[2:]), strict=True):
+        entries = read_entries(row.ids.entries, row.ids.base_offset)
+        assert [(entry.length, entry.first_id) for entry in entries] == [(2, one.runs[0][0]) for one in writes]
+
+
 def test_a_large_write_is_not_kept_in_memory(leader, follower):
     leader.client().produce("flights", bytes(BYTES_MAX))
     assert leader.log("flights").newest_write is None

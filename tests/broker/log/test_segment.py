@@ -2,11 +2,13 @@
 
 import pytest
 
+from broker.log.last_writes import LAST_WRITES
 from broker.log.non_blocking_reader import find_now
-from broker.log.segment import LAST_WRITES, Segment
+from broker.log.segment import Segment
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.record.batch import HEADER_BYTES, read_header
 from broker.record.records import BatchRecord, encode_batch
+from broker.wire.frame import FileRegion
 from broker.wire.id_entries import ENTRY_BYTES
 from tests.broker.watched_storage import WatchedStorage
 
@@ -61,6 +63,34 @@ def test_the_last_writes_are_found_without_reading_what_lies_before_them(number)
     assert storage.read_bytes[segment.log.path] <= len(batch_of(number, SMALL)) + HEADER_BYTES
 
 
+@pytest.mark.parametrize("in_one_write", [1, 3])
+def test_whole_writes_are_found_from_the_last_ones_on_without_a_read(in_one_write):
+    """A follower that is a few writes behind asks from the beginning of one of them on."""
+    storage, entries = WatchedStorage(), LAST_WRITES + 8
+    segment, positions = segment_of([SMALL, LARGE] * (entries * in_one_write // 2), 1 << 20, in_one_write, storage)
+    ends = [*positions[::in_one_write], segment.size]
+    storage.read_bytes.clear()
+    for first in range(entries - LAST_WRITES, entries):
+        for last in range(first + 1, entries + 1):
+            for spare in (0, 1):
+                regions = segment.writes_from(100 + 3 * in_one_write * first, ends[last] - ends[first] + spare)
+                assert regions == (
+                    FileRegion(segment.log, ends[first], ends[last] - ends[first]),
+                    FileRegion(segment.ids.file, first * ENTRY_BYTES, (last - first) * ENTRY_BYTES),
+                )
+    assert not storage.read_bytes
+
+
+def test_no_write_is_found_that_is_larger_than_the_limit_or_begins_elsewhere_or_is_an_old_one():
+    segment, positions = segment_of([SMALL] * 100, 1 << 20)
+    newest = segment.size - positions[99]
+    assert segment.writes_from(100 + 3 * 99, newest) is not None
+    assert segment.writes_from(100 + 3 * 99, newest - 1) is None
+    assert segment.writes_from(100 + 3 * 99 + 1, newest) is None
+    assert segment.writes_from(100 + 3 * 100, newest) is None
+    assert segment.writes_from(100, newest) is None
+
+
 def test_after_a_failed_write_the_batches_before_it_are_found():
     storage = WatchedStorage()
     segment, positions = segment_of([SMALL] * 5, 1 << 20, storage=storage)
@@ -76,3 +106,4 @@ def test_after_a_cut_no_batch_behind_it_is_found():
     segment, positions = segment_of([SMALL] * 5, 1 << 20)
     segment.cut(positions[3], 3 * ENTRY_BYTES)
     assert segment.find(109) is None and segment.find(108)[0] == positions[2]
+    assert segment.writes_from(106, 1 << 20) is None
