@@ -71,7 +71,7 @@ class LedPartitions:
         begins_later = log_start_offset > partition.follower(follower_id, broker_epoch).log_start_offset
         has_risen = partition.fetched(follower_id, offset, log_start_offset, broker_epoch, now)
         if has_risen or begins_later:
-            self._ports.touch(partition.log, now)
+            self._ports.touch(partition.log, now, upto=partition.log.high_watermark)
         self._propose(partition, now)
 
     def configured(self, now: Now) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
@@ -11,6 +12,12 @@ from broker.metrics import Metrics
 from broker.now import Now
 from broker.settings.config import BrokerConfig
 from broker.waiting.purgatory import Purgatory
+
+
+class Touch(Protocol):
+    """Answers the requests that wait for a log. `upto` is its high watermark if nothing else has changed."""
+
+    def __call__(self, log: PartitionLog, now: Now, *, upto: int | None = None) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,6 @@ class ReplicaPorts:
     """Returns the present settings of the broker."""
     log_went_offline: Callable[[Now], None]
     """Tells the controller that a log with copies went offline."""
-    touch: Callable[[PartitionLog, Now], None]
-    """Answers the requests that wait for a log."""
+    touch: Touch
     report: Callable[[str], None]
     """Writes a line for the operator."""

@@ -40,8 +40,12 @@ def when_stored(
                     staged.late(index, error)
         return requests
 
-    keys = {end.log.durability.key for staged in requests for end, _ in staged.unstored or ()}
-    return Delayed(keys, deadline_ms, try_complete, answer)
+    keys, offset = set(), 0
+    for staged in requests:
+        for end, _ in staged.unstored or ():
+            keys.add(end.log.durability.key)
+            offset = max(offset, end.end_offset)
+    return Delayed(keys, deadline_ms, try_complete, answer, offset=offset if len(keys) == 1 else 0)
 
 
 def _error_of(services: ProduceServices, end: StoredEnd, topic: str | UUID) -> ApiError | None:

@@ -343,12 +343,15 @@ class BrokerServices:
 
     # --- appends -------------------------------------------------------------------------------------------------
 
-    def touch(self, log: PartitionLog, now: Now) -> None:
-        """Answer requests that wait for a log, after a change of its records, its durable end or its availability."""
+    def touch(self, log: PartitionLog, now: Now, *, upto: int | None = None) -> None:
+        """Answer requests that wait for a log, after a change of its records, its durable end or its availability.
+
+        `upto` is the high watermark if nothing else has changed.
+        """
         if log.offline is not None and self.replication is not None:
             self.replication.went_offline(log, now)
         self.purgatory.touch(log, now)
-        self.purgatory.touch(log.durability.key, now)
+        self.purgatory.touch(log.durability.key, now, upto=upto)
 
     def appended(self, log: PartitionLog, now: Now) -> None:
         """After an append, start a sync if one is due, and answer fetches that waited for the log."""

@@ -34,13 +34,13 @@ class Delayed(Generic[Response]):
     `deadline_ms` is on the engine's monotonic clock. If it is None the owner of the key limits the time (a group has
     timers). `try_complete` returns None while there is no answer. Before it, `touched` receives the touched key, for
     requests that wait on many keys. If it `holds_connection`, the later requests of its connection are executed after
-    its answer. It counts as `size` in the limit on waiting requests.
+    its answer. It counts as `size` in the limit on waiting requests. `offset` is set if it waits for one offset alone.
 
     The answer may be work in slices (`broker.steps`), whose value is the answer or another Delayed.
     """
 
     __slots__ = (
-        "keys", "deadline_ms", "try_complete", "expire", "touched", "holds_connection", "size", "_on_done",
+        "keys", "deadline_ms", "try_complete", "expire", "touched", "holds_connection", "size", "offset", "_on_done",
         "_timer",
         "__weakref__",
     )  # fmt: skip
@@ -54,6 +54,7 @@ class Delayed(Generic[Response]):
         touched: Callable[[Hashable], None] | None = None,
         holds_connection: bool = False,
         size: int = 1,
+        offset: int = 0,
     ) -> None:
         self.keys = tuple(keys)
         self.deadline_ms = deadline_ms
@@ -62,6 +63,7 @@ class Delayed(Generic[Response]):
         self.touched = touched
         self.holds_connection = holds_connection
         self.size = size
+        self.offset = offset
         self._on_done: Callable[[Response], object] | None = None
         self._timer: Timer[Delayed[Any]] | None = None
 
@@ -149,11 +151,15 @@ class Purgatory:
         self._unwatch(delayed, delayed.keys)
         delayed.keys, delayed.deadline_ms = following.keys, following.deadline_ms
         delayed.try_complete, delayed.expire = following.try_complete, following.expire
-        delayed.touched, delayed.size = following.touched, following.size
+        delayed.touched, delayed.size, delayed.offset = following.touched, following.size, following.offset
         self._register(delayed, on_done)
 
-    def touch(self, key: Hashable, now: Now) -> int:
-        """Answer the requests on `key` that can be answered now that something happened to it. Return their number."""
+    def touch(self, key: Hashable, now: Now, *, upto: int | None = None) -> int:
+        """Answer the requests on `key` that can be answered now that something happened to it. Return their number.
+
+        With `upto`, it only reached this offset. So the requests that wait for a later one are left alone: under a bulk
+        load they are many.
+        """
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
@@ -162,7 +168,7 @@ class Purgatory:
             if not isinstance(delayed, Delayed):
                 delayed.touched(key, now)
                 continue
-            if not delayed.waiting:
+            if not delayed.waiting or (upto is not None and delayed.offset > upto):
                 continue
             if delayed.touched is not None:
                 delayed.touched(key)

@@ -18,16 +18,17 @@ class Room:
         self.ready = set()
         self.answers = []
 
-    def delayed(self, name, *keys, deadline_ms=None):
+    def delayed(self, name, *keys, deadline_ms=None, offset=0):
         return Delayed(
             keys,
             deadline_ms,
             try_complete=lambda now: f"{name} at {now.ms}" if name in self.ready else None,
             expire=lambda now: f"{name} expired at {now.ms}",
+            offset=offset,
         )
 
-    def watch(self, name, *keys, deadline_ms=None, now_ms=0):
-        delayed = self.delayed(name, *keys, deadline_ms=deadline_ms)
+    def watch(self, name, *keys, deadline_ms=None, now_ms=0, offset=0):
+        delayed = self.delayed(name, *keys, deadline_ms=deadline_ms, offset=offset)
         self.purgatory.watch(delayed, self.answers.append, at(now_ms))
         return delayed
 
@@ -49,6 +50,18 @@ def test_touching_a_key_answers_what_can_be_and_leaves_the_rest():
     assert room.purgatory.touch("p0", at(7)) == 1
     assert room.answers == ["one at 7"]
     assert len(room.purgatory) == 2
+
+
+def test_a_touch_up_to_an_offset_leaves_the_requests_alone_that_wait_for_a_later_one():
+    room = Room()
+    for offset in (1, 2, 3):
+        room.watch(f"produce up to {offset}", "p0", offset=offset)
+    room.watch("commit", "p0")
+    room.ready |= {"produce up to 1", "produce up to 2", "produce up to 3", "commit"}
+    assert room.purgatory.touch("p0", at(7), upto=2) == 3
+    assert room.answers == ["produce up to 1 at 7", "produce up to 2 at 7", "commit at 7"]
+    assert room.purgatory.touch("p0", at(8)) == 1
+    assert room.answers[3:] == ["produce up to 3 at 8"]
 
 
 def test_a_call_comes_at_its_time_even_if_no_more_requests_may_wait():
