@@ -33,11 +33,14 @@ class Answer(NamedTuple):
 
 
 class ClientConnection:
-    """The requests and answers of a connection. Correlation ids rise by one; answers out of order are an error."""
+    """The requests and answers of a connection. Correlation ids rise by one; answers out of order are an error.
 
-    def __init__(self, client_id: str = CLIENT_ID) -> None:
+    With `is_trusted`, the peer is another broker of the cluster, whose answers are as large as it announces.
+    """
+
+    def __init__(self, client_id: str = CLIENT_ID, *, is_trusted: bool = False) -> None:
         self._client_id = client_id
-        self._decoder = FrameDecoder(MAX_ANSWER_BYTES)
+        self._decoder = FrameDecoder(MAX_ANSWER_BYTES, is_trusted=is_trusted)
         self._expected: deque[tuple[int, bool]] = deque()
         self._next_id = 1
 

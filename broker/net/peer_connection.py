@@ -8,11 +8,14 @@ Without logins it is ready at once. Calls that are sent during another login wai
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from socket import SO_RCVLOWAT, SOL_SOCKET
 from typing import Any, NamedTuple
 from typing import Protocol as Port
 
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import ITCPTransport
+from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.tcp import Connection as TcpConnection
 from twisted.python.failure import Failure
@@ -28,7 +31,7 @@ from broker.wire.errors import WireError
 
 LOGIN_SECONDS = 10.0  # for the login over a new connection, as for the connection before
 ANSWER_SECONDS = 30.0  # as `request.timeout.ms` between Kafka's brokers
-FEW_BYTES, MANY_BYTES = 64 * 1024, 256 * 1024  # room for one read, the latter in the middle of an answer
+PIECE_BYTES = 256 * 1024  # a large answer is read in pieces of at least this size, and its last piece
 
 
 class Calls(Port):
@@ -82,7 +85,7 @@ class PeerConnection(Protocol):
         self._security = security()
         """The security of the last login."""
         self._calls = calls
-        self._frames = ClientConnection(client_id)
+        self._frames = ClientConnection(client_id, is_trusted=True)
         self._under_way: deque[_Request] = deque()
         self._held: deque[AnyCall] = deque()
         """Calls that wait for the end of another login."""
@@ -96,6 +99,8 @@ class PeerConnection(Protocol):
         self._has_reached = False
         self._plain: TcpConnection | None = None
         """The transport, if no TLS lies between."""
+        self._room: memoryview | None = None
+        """The place of the bytes that an incomplete answer still lacks."""
         self._is_lost = False
 
     def connectionMade(self) -> None:
@@ -207,7 +212,7 @@ class PeerConnection(Protocol):
         else:
             self._watch()
 
-    def dataReceived(self, data: bytes) -> None:
+    def dataReceived(self, data: bytes | memoryview) -> None:
         try:
             answers = self._frames.receive(memoryview(data), is_reused=False)
             responses: list[Any] = [
@@ -217,8 +222,9 @@ class PeerConnection(Protocol):
         except WireError as error:
             self._abort(str(error))
             return
-        if self._plain is not None:
-            self._plain.bufferSize = FEW_BYTES if self._frames.wanted() is None else MANY_BYTES
+        room = self._frames.wanted()
+        if self._plain is not None and (room is not None or self._room is not None):
+            self._expect(self._plain, room)
         for response in responses:
             call = self._under_way.popleft().call
             if isinstance(call, Deferred):
@@ -226,6 +232,31 @@ class PeerConnection(Protocol):
             else:
                 self._reach()
                 self._calls.answered(call, response)
+
+    def _expect(self, plain: TcpConnection, room: memoryview | None) -> None:
+        """Read the rest of an incomplete answer into its place from now on, or, without one, whatever comes.
+
+        Twisted would copy all that it reads, and the reactor would wake up for each few packets.
+        """
+        self._room = room
+        read = partial(TcpConnection.doRead, plain) if room is None else self._read_rest
+        plain.doRead = read  # type: ignore[method-assign]
+        piece_bytes = 1 if room is None else min(len(room), PIECE_BYTES)
+        plain.socket.setsockopt(SOL_SOCKET, SO_RCVLOWAT, piece_bytes)
+
+    def _read_rest(self) -> ConnectionDone | ConnectionLost | None:
+        """Read as a transport's `doRead` does: return why the connection is lost, None if it is not."""
+        assert self._plain is not None and self._room is not None, "an answer is incomplete"
+        try:
+            size = self._plain.socket.recv_into(self._room)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return CONNECTION_LOST
+        if not size:
+            return CONNECTION_DONE
+        self.dataReceived(self._room[:size])
+        return None
 
     # --- the end -------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 A frame that lies whole in the received bytes is a view into them, valid until the turn ends. Any other frame is
 gathered in a separate buffer; `wanted` is the free part of that buffer, and bytes received into it need no copy. The
-buffer begins small and grows as bytes come, so that a peer cannot claim memory by announcing a length. If the process
-has no memory for it, the stream ends there: `next_frame` raises WireError, so that only this connection is closed.
+buffer begins small and grows as bytes come, so that a peer cannot claim memory by announcing a length. It has the
+frame's size at once if the peer is trusted. If the process has no memory for it, the stream ends there: `next_frame`
+raises WireError, so that only this connection is closed.
 """
 
 import struct
@@ -43,11 +44,12 @@ class FrameDecoder:
 
     __slots__ = (
         "partial", "_max_frame_bytes", "_limit", "_view", "_at", "_owned", "_head", "_size", "_filled", "_frames_begun",
-        "_end",
+        "_end", "_is_trusted",
     )  # fmt: skip
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, *, is_trusted: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._is_trusted = is_trusted
         self._limit = "socket.request.max.bytes"
         self._view = _NOTHING
         self._at = 0
@@ -243,7 +245,7 @@ class FrameDecoder:
         self._filled = len(view) - at - LENGTH_BYTES
         self._frames_begun += 1
         room = LITTLE_BYTES if self._filled < LITTLE_BYTES else max(FIRST_BYTES, 2 * self._filled)
-        self.partial = partial = bytearray(min(size, room))
+        self.partial = partial = bytearray(size if self._is_trusted else min(size, room))
         partial[: self._filled] = view[at + LENGTH_BYTES :]
 
     def put_back(self, frame: memoryview) -> None:
