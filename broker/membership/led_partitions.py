@@ -68,9 +68,9 @@ class LedPartitions:
         now: Now,
     ) -> None:
         """Note a follower's fetch. Raise ApiError as `Partition.follower` does."""
-        begins_later = log_start_offset > partition.follower(follower_id, broker_epoch).log_start_offset
-        has_risen = partition.fetched(follower_id, offset, log_start_offset, broker_epoch, now)
-        if has_risen or begins_later:
+        follower = partition.followers.get(follower_id)
+        begins_later = follower is not None and log_start_offset > follower.log_start_offset
+        if partition.fetched(follower_id, offset, log_start_offset, broker_epoch, now) or begins_later:
             self._ports.touch(partition.log, now, upto=partition.log.high_watermark)
         self._propose(partition, now)
 

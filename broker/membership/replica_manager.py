@@ -37,6 +37,8 @@ class ReplicaManager:
     def __init__(self, ports: ReplicaPorts) -> None:
         self._ports = ports
         self.led = LedPartitions(ports)
+        self.partition_of = self.led.find
+        """Returns the leader's view of a log's partition; None if it has one copy, or another broker leads it."""
         self.followed = FollowedPartitions(ports)
         self.life = LifeFile(ports.logs, ports.report)
         self._copied: dict[tuple[str, int], PartitionLog] = {}
@@ -201,10 +203,6 @@ class ReplicaManager:
         self.led.configured(now)
 
     # --- fetches of followers ------------------------------------------------------------------------------------
-
-    def partition_of(self, log: PartitionLog) -> Partition | None:
-        """Return the leader's view of a log's partition; None if the log has one copy, or another broker leads it."""
-        return self.led.find(log)
 
     def fetched(
         self, partition: Partition, follower_id: int, offset: int, log_start_offset: int, epoch: int, now: Now

@@ -42,7 +42,7 @@ class DeadlineTimer:
         if self._call is None or self._due_ms > now.ms + SOON_MS:
             self._move(self._first_deadline_ms(now), now)
         answer_ms = self._next_answer()
-        if answer_ms is not None:
+        if answer_ms is not None and answer_ms < self._due_ms:
             self._move(answer_ms, now)
 
     def _first_deadline_ms(self, now: Now) -> int:

@@ -332,8 +332,10 @@ class BrokerServer:
 
     def _ask_others(self, coordination: "CoordinatorShell", peers: "PeerConnections", now: Now) -> None:
         """Send the engine's requests to other brokers, and its operations to the coordinator."""
-        peers.send(self._engine.take_calls(now))
-        coordination.carry_out(self._engine.take_operations())
+        if calls := self._engine.take_calls(now):
+            peers.send(calls)
+        if operations := self._engine.take_operations():
+            coordination.carry_out(operations)
 
     def _called(self, call: "AnyCall", response: Any | None) -> None:
         """Pass the response of another broker to the engine, and let it go on."""

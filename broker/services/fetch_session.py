@@ -175,9 +175,13 @@ class FetchSession:
         for partition, result in results:
             if partition.is_news(result):
                 news.append(result)
-            if result.size and self._partitions.pop(partition.key, None) is not None:
-                self._partitions[partition.key] = partition
+            self._answered(partition, has_records=result.size > 0)
         return FetchResponse(news, session_id=self.id)
+
+    def _answered(self, partition: WantedPartition, *, has_records: bool) -> None:
+        """Put a partition that gave records behind the others."""
+        if has_records and self._partitions.pop(partition.key, None) is not None:
+            self._partitions[partition.key] = partition
 
     def close(self) -> None:
         """Let go of what refers to the session, which no request continues."""

@@ -23,7 +23,7 @@ from broker.now import Now
 from broker.replication.partition import Follower, Partition
 from broker.services.fetch_session import FetchSession, Owner, WantedPartition, is_at_end
 from broker.waiting.purgatory import Purgatory
-from broker.wire.fetch import NO_OFFSET, FetchedPartition, FetchRequest, FetchResponse, PartitionKey
+from broker.wire.fetch import NO_OFFSET, FetchRequest, PartitionKey
 
 OFFSETS_WAIT_MS = 500
 """So long may a follower lack a high watermark while others of its partitions have records: as long as without records
@@ -163,15 +163,13 @@ class FollowerSession(FetchSession):
             self._resting[log] = follower
         return True
 
-    def answer(self, epoch: int, results: list[tuple[WantedPartition, FetchedPartition]]) -> FetchResponse:
-        response = super().answer(epoch, results)
-        for partition, result in results:
-            self._untold.pop(partition, None)
-            if result.size:
-                self._changed.pop(partition, None)
-            if partition.key in self._partitions:
-                self._changed[partition] = None
-        return response
+    def _answered(self, partition: WantedPartition, *, has_records: bool) -> None:
+        """Look at a partition again that was answered, behind the others if it gave records."""
+        self._untold.pop(partition, None)
+        if has_records:
+            self._changed.pop(partition, None)
+        if partition.key in self._partitions:
+            self._changed[partition] = None
 
     # --- changes -------------------------------------------------------------------------------------------------
 

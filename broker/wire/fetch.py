@@ -9,6 +9,7 @@ replica (KIP-392); v12 flexible, last fetched epoch (KIP-595); v13 topic ids (KI
 
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -75,6 +76,7 @@ _EPOCH_END = struct.Struct(">iq")
 NO_REPLICA = b"\xff\xff\xff\xff"
 """No preferred read replica, in a partition of the answer."""
 _REPLICA_STATE = struct.Struct(">iq")
+_IDS_TAG = uvarint(tags.IDS)
 _record = tuple.__new__  # as FetchPartition(...), at half its price
 
 
@@ -264,11 +266,17 @@ def encode_request(version: int, request: FetchRequest) -> bytes:
     if version >= PREFERRED_REPLICAS:
         out.append(string(request.rack, flexible))
     if flexible:
-        fields = {tags.IDS: tags.REQUEST} if request.wants_ids else {}
-        if version >= REPLICA_STATES and request.replica_id != CONSUMER:
-            fields[REPLICA_STATE] = _REPLICA_STATE.pack(request.replica_id, request.replica_epoch) + b"\0"
-        out.append(tag_section(fields) if fields else b"\0")
+        replica_id = request.replica_id if version >= REPLICA_STATES else CONSUMER
+        out.append(_request_tags(request.wants_ids, replica_id, request.replica_epoch))
     return b"".join(out)
+
+
+@lru_cache(maxsize=64)  # a follower sends the same with each request of its life
+def _request_tags(wants_ids: bool, replica_id: int, replica_epoch: int) -> bytes:
+    fields = {tags.IDS: tags.REQUEST} if wants_ids else {}
+    if replica_id != CONSUMER:
+        fields[REPLICA_STATE] = _REPLICA_STATE.pack(replica_id, replica_epoch) + b"\0"
+    return tag_section(fields)
 
 
 def _partition(version: int, item: FetchPartition) -> bytes:
@@ -373,7 +381,7 @@ def _put_tags(
         return gathered
     entries = ids.entries
     size = tags.BASE_OFFSET.size + (entries.length if isinstance(entries, FileRegion) else len(entries))
-    gathered += (uvarint(tags.IDS), uvarint(size), tags.BASE_OFFSET.pack(ids.base_offset))
+    gathered += (_IDS_TAG, uvarint(size), tags.BASE_OFFSET.pack(ids.base_offset))
     if not isinstance(entries, FileRegion):
         gathered.append(entries)
         return gathered

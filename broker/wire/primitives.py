@@ -144,7 +144,9 @@ def read_length(data: Buffer, position: int, flexible: bool) -> tuple[int, int]:
 
 
 def length(value: int, flexible: bool) -> bytes:
-    return uvarint(value + 1) if flexible else I32.pack(value)
+    if not flexible:
+        return I32.pack(value)
+    return _ONE_BYTE[value + 1] if value < 0x7F else uvarint(value + 1)
 
 
 def read_count(data: Buffer, position: int, flexible: bool, item_bytes_min: int) -> tuple[int, int]:

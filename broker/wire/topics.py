@@ -3,6 +3,7 @@
 Messages group their partitions in arrays by topic.
 """
 
+from functools import lru_cache
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -27,7 +28,12 @@ def read_topic(data: Buffer, position: int, flexible: bool, by_id: bool) -> tupl
     end = position + _ID_BYTES
     if end > len(data):
         raise WireError(f"a topic id at byte {position} runs past the end ({len(data)})")
-    return UUID(bytes=bytes(data[position:end])), end
+    return _id_of(bytes(data[position:end])), end
+
+
+@lru_cache(maxsize=1_024)  # the messages of a client name the same topics again and again
+def _id_of(data: bytes) -> UUID:
+    return UUID(bytes=data)
 
 
 def topic(value: str | UUID, flexible: bool, by_id: bool) -> bytes:
