@@ -238,9 +238,11 @@ class PeerConnection(Protocol):
 
         Twisted would copy all that it reads, and the reactor would wake up for each few packets.
         """
+        if room is None:
+            del plain.doRead  # its class has the usual one
+        elif self._room is None:
+            plain.doRead = self._read_rest  # type: ignore[method-assign]
         self._room = room
-        read = partial(TcpConnection.doRead, plain) if room is None else self._read_rest
-        plain.doRead = read  # type: ignore[method-assign]
         piece_bytes = 1 if room is None else min(len(room), PIECE_BYTES)
         plain.socket.setsockopt(SOL_SOCKET, SO_RCVLOWAT, piece_bytes)
 
