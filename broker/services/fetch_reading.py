@@ -1,6 +1,7 @@
 """One pass over the partitions of a Fetch: what each can be answered now."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from broker.log import leader_epochs, log_reader
@@ -8,6 +9,7 @@ from broker.log.leader_epochs import NO_EPOCH
 from broker.log.log_reader import EMPTY, ReadResult
 from broker.log.non_blocking_reader import NotCached
 from broker.log.partition_log import PartitionLog
+from broker.log.storage.port import StorageError
 from broker.now import Now
 from broker.produce.current_leader import ELSEWHERE, current_leader
 from broker.record.compression import Codec
@@ -159,7 +161,8 @@ def _read_to_end(
     regions = segment.writes_from(offset, limit) if offset >= log.log_start_offset else None
     if regions is not None:
         records, ids = regions
-        return ReadResult(records, IdRegion(segment.base_offset, _few_entries(ids)) if wants_ids else None)
+        with suppress(StorageError):  # the reader below names what cannot be read
+            return ReadResult(records, IdRegion(segment.base_offset, _few_entries(ids)) if wants_ids else None)
     return log_reader.read(log, offset, limit, at_least_one, wants_ids, False, waits, log.log_end_offset)
 
 

@@ -114,6 +114,7 @@ class MemoryFile:
         self._content.modified_ms = self._storage.wall_ms
 
     def read(self, position: int, length: int) -> bytes:
+        self._storage.fail_if_told(self.path, self._storage.failing_reads)
         data = bytes(self._content.data[position : position + length])
         self._storage.bytes_read[self.path] += len(data)
         self._storage.not_in_memory.discard(self.path)
@@ -160,6 +161,7 @@ class MemoryStorage:
         self.free_bytes: int | None = None
         self.wall_ms = 0
         """The modification time that writes set."""
+        self.failing_reads: set[str] = set()
         self.failing_syncs: set[str] = set()
         self.failing_cuts: set[str] = set()
         self.failing_opens: set[str] = set()

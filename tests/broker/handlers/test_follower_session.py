@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from broker.log.newest_write import BYTES_MAX
+from broker.log.segment import ID_INDEX, file_name
 from broker.wire.errors import ErrorCode
 from broker.wire.id_entries import read_entries
 from tests.broker.engine_client import FETCH, PRODUCE, produce_request, values_in
@@ -50,6 +51,17 @@ def test_one_answer_has_the_records_of_a_whole_turn(leader, follower):
         for partition, client in enumerate(clients):
             client.send(PRODUCE, 9, produce_request("flights", b"a", partition=partition))
     assert list(follower.answer()) == list(range(PARTITIONS))
+
+
+def test_ids_that_cannot_be_read_are_an_error_of_their_partition_alone(leader, follower):
+    client = leader.client()
+    for _ in range(3):
+        client.produce("flights", b"a")
+        client.produce("flights", b"b", partition=1)
+    leader.broker.storage.failing_reads.add(f"flights-0/{file_name(0, ID_INDEX)}")
+    rows = follower.fetch()
+    assert (rows[0].error_code, rows[1].error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE)
+    assert values_in(rows[1])
 
 
 def test_a_small_write_is_fetched_from_memory_until_all_replicas_in_sync_have_it(leader, follower):

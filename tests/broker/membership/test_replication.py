@@ -1,5 +1,7 @@
 """Partitions with several copies, in a cluster of real engines: what a leader has, its followers have."""
 
+from contextlib import suppress
+
 from broker.log.log_reader import ids_of
 from broker.membership import followed_partitions
 from broker.membership.followed_partitions import SLICE_BYTES
@@ -285,3 +287,37 @@ def test_a_log_whose_disk_failed_is_led_by_another_broker_and_its_replica_is_off
     assert cluster.leader("flights") == 2 and cluster.isr("flights") == (2, 3)
     assert cluster.leader("flights", 1) == 1 and cluster.isr("flights", 1) == (1, 2, 3)
     assert cluster.produce("flights", b"b")[0] is ErrorCode.NONE
+
+
+def test_a_fault_in_each_tick_of_another_part_does_not_stop_the_copies(monkeypatch):
+    """The server catches it. What the fetchers do again after a pause must not wait for a tick without a fault."""
+    cluster = ReplicatedCluster()
+    cluster.create("flights", min_insync_replicas=1)
+    cluster.produce("flights", b"a")
+    leader = cluster.leader("flights")
+    follower = next(broker_id for broker_id in cluster.nodes if broker_id != leader)
+    engine = cluster.nodes[follower].broker.engine
+
+    def fail(now):
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(engine.services.coordinators, "tick", fail)
+    cluster.cut_pairs = {(follower, leader)}
+    tick_with_faults(cluster, 2_000)
+    cluster.cut_pairs = set()
+    cluster.nodes[leader].broker.now_ms = cluster.now_ms
+    cluster.client(leader).produce("flights", b"b", acks=1)
+    tick_with_faults(cluster, 5_000)
+    assert cluster.log(follower, "flights").log_end_offset == 2
+
+
+def tick_with_faults(cluster, ms):
+    """Tick all brokers each 100 ms, and catch the faults of parts as the server does."""
+    for _ in range(ms // 100):
+        cluster.now_ms += 100
+        for node in cluster.nodes.values():
+            node.broker.now_ms = cluster.now_ms
+            with suppress(RuntimeError):
+                node.broker.engine.tick(cluster.now)
+            node.broker.pump()
+        cluster.settle()
