@@ -24,13 +24,13 @@ def run(args, kill_at, kill_after_s, report):
     """Run the command in this process and write the number of its steps to the file descriptor `report`."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process at once, as SIGKILL does
     signal.setitimer(signal.ITIMER_REAL, kill_after_s or 0)
-    place = args[args.index("--to") + 1]
+    target = args[args.index("--to") + 1]
     steps = 0
     lock = threading.RLock()
 
-    def hook(event, found):
+    def hook(event, event_args):
         nonlocal steps
-        if event.startswith(("open", "os.", "shutil.")) and any(place in str(each) for each in found[:2]):
+        if event.startswith(("open", "os.", "shutil.")) and any(target in str(arg) for arg in event_args[:2]):
             with lock:
                 steps += 1
                 if steps == kill_at:
@@ -46,13 +46,13 @@ def run(args, kill_at, kill_after_s, report):
         os._exit(99)
 
 
-def start(each):
+def start(request):
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
         os.dup2(2, 1)  # stdout is for the answers
-        run(each["args"], each.get("kill_at"), each.get("kill_after_s"), writer)
+        run(request["args"], request.get("kill_at"), request.get("kill_after_s"), writer)
     os.close(writer)
     return pid, reader, time.monotonic()
 
@@ -65,5 +65,5 @@ def finish(pid, reader, began):
 
 
 for line in sys.stdin:
-    started = [start(each) for each in json.loads(line)]
-    print(json.dumps([finish(*each) for each in started]), flush=True)
+    started = [start(request) for request in json.loads(line)]
+    print(json.dumps([finish(*child) for child in started]), flush=True)

@@ -16,9 +16,9 @@ def die(*_: Any, **__: Any) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def in_a_file(place: Any, within: Any, columns: Any, read: Any, on_batch: Any) -> Any:
+def in_a_file(storage: Any, within: Any, columns: Any, read: Any, on_batch: Any) -> Any:
     """Write the first batch of a file, and die."""
-    return range_file.write_range(place, within, columns, read, die)
+    return range_file.write_range(storage, within, columns, read, die)
 
 
 def after(function: Callable[..., Any]) -> Callable[..., Any]:

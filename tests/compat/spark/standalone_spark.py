@@ -42,10 +42,10 @@ def environment(directory):
 def link_packages(directory, names):
     """Link installed distributions into a directory that is, or can be, on a Python's path."""
     for name in names:
-        found = distribution(name)
-        for top in {file.parts[0] for file in found.files} - {"..", "__pycache__"}:
+        installed = distribution(name)
+        for top in {file.parts[0] for file in installed.files} - {"..", "__pycache__"}:
             if not (directory / top).exists():
-                (directory / top).symlink_to(found.locate_file(top))
+                (directory / top).symlink_to(installed.locate_file(top))
 
 
 def executor_packages():
@@ -53,7 +53,7 @@ def executor_packages():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
     named = setup["options.extras_require"]["executor"].split()
-    names = {re.match(r"[\w.-]+", each).group() for each in named}
+    names = {re.match(r"[\w.-]+", requirement).group() for requirement in named}
     return names | {other for name in names for other in required_by({name: distribution(name).requires or ()})}
 
 
@@ -86,12 +86,12 @@ class StandaloneSpark:
     def __enter__(self):
         master = "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
         log = self._start("master", *master)
-        self.master = until(lambda: _found(r"(spark://127\.0\.0\.1:\d+)", log), "the master's address")
+        self.master = until(lambda: _first_group(r"(spark://127\.0\.0\.1:\d+)", log), "the master's address")
         for number in range(WORKERS):
             work = self.directory / f"work-{number}"
             worker = "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0"
             log = self._start(f"worker-{number}", *worker, "--work-dir", work, self.master)
-            until(lambda log=log: _found("(Successfully registered)", log), "a worker")
+            until(lambda log=log: _first_group("(Successfully registered)", log), "a worker")
         return self
 
     def __exit__(self, *_):
@@ -125,6 +125,6 @@ class StandaloneSpark:
         return log
 
 
-def _found(pattern, path):
-    found = re.search(pattern, path.read_text())
-    return found and found.group(1)
+def _first_group(pattern, path):
+    match = re.search(pattern, path.read_text())
+    return match and match.group(1)

@@ -50,24 +50,24 @@ def append(client, topic, partition, firsts):
 
 def offsets_of(table):
     """Return {partition: its offsets in the order of the rows}."""
-    found = {}
+    offsets = {}
     for partition, offset in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True):
-        found.setdefault(partition, []).append(offset)
-    return found
+        offsets.setdefault(partition, []).append(offset)
+    return offsets
 
 
 def threads():
-    return [each for each in threading.enumerate() if each.name == "flakelog-read"]
+    return [thread for thread in threading.enumerate() if thread.name == "flakelog-read"]
 
 
 def sockets():
-    found = []
+    targets = []
     for number in os.listdir("/proc/self/fd"):
         try:
-            found.append(os.readlink(f"/proc/self/fd/{number}"))
+            targets.append(os.readlink(f"/proc/self/fd/{number}"))
         except FileNotFoundError:
             pass
-    return {each for each in found if each.startswith("socket:")}
+    return {target for target in targets if target.startswith("socket:")}
 
 
 def test_all_rows_come_in_the_order_of_their_offsets(servers, topic):
@@ -89,8 +89,8 @@ def test_the_end_is_fixed_at_the_call(servers, topic):
 
 def test_ranges_are_half_open(servers, topic):
     ids = sorted(flakelog.read(servers, topic, columns=["id"]).read_all()["id"].to_pylist())
-    found = flakelog.read(servers, topic, ids=(ids[10], ids[90])).read_all()["id"].to_pylist()
-    assert sorted(found) == ids[10:90]
+    selected = flakelog.read(servers, topic, ids=(ids[10], ids[90])).read_all()["id"].to_pylist()
+    assert sorted(selected) == ids[10:90]
     by_offset = flakelog.read(servers, topic, offsets={0: (5, 10), 1: (95, None)}).read_all()
     assert offsets_of(by_offset) == {0: [5, 6, 7, 8, 9], 1: [95, 96, 97, 98, 99]}
     whole = flakelog.read(servers, topic, offsets={topic: {1: (None, 3)}}).read_all()

@@ -52,7 +52,7 @@ class Refusal(NamedTuple):
 
 def given(**topics):
     """Return JSON with a value for each partition."""
-    return json.dumps({topic: {str(p): one for p, one in enumerate(values)} for topic, values in topics.items()})
+    return json.dumps({topic: {str(p): value for p, value in enumerate(values)} for topic, values in topics.items()})
 
 
 A, OLD, TXN = ({"subscribe": topic} for topic in ("a", "old", "txn"))
@@ -349,11 +349,11 @@ class Log:
     def rows(self, format, read):
         """Return the rows of a Read, sorted by offset."""
         if (format, read.name) not in self._rows:
-            together = [one for one in READS if one.quick == read.quick]
-            each = [self.load(format, one.options).select(F.lit(one.name), *COLUMNS) for one in together]
-            found = reduce(lambda left, right: left.union(right), each).collect()
-            self._rows |= {(format, one.name): [] for one in together}
-            for name, *row in found:
+            together = [other for other in READS if other.quick == read.quick]
+            frames = [self.load(format, other.options).select(F.lit(other.name), *COLUMNS) for other in together]
+            collected = reduce(lambda left, right: left.union(right), frames).collect()
+            self._rows |= {(format, other.name): [] for other in together}
+            for name, *row in collected:
                 self._rows[format, name].append(tuple(row))
         return sorted(self._rows[format, read.name], key=lambda row: row[:3])
 
@@ -367,8 +367,8 @@ READ_BY_READ = [pytest.param(read, id=read.name, marks=() if read.quick else pyt
 @pytest.mark.parametrize("read", READ_BY_READ)
 def test_options_read_what_they_name(log, read):
     expected = [(*name.split("-"), offset) for name, offsets in sorted(read.reads.items()) for offset in offsets]
-    found = [(topic, str(partition), offset) for topic, partition, offset, *_ in log.rows(OURS, read)]
-    assert found == expected
+    positions = [(topic, str(partition), offset) for topic, partition, offset, *_ in log.rows(OURS, read)]
+    assert positions == expected
 
 
 @pytest.mark.parametrize("read", READ_BY_READ)
@@ -455,7 +455,7 @@ def test_late_binding_reads_more_after_an_append(log):
     """The connector asks for latest at each action; ours does so with flakelog.binding=late."""
     name = "late"
     admin, producer = new_topic(log, name)
-    pinned, late = (log.load(OURS, {"subscribe": name, "flakelog.binding": one}) for one in ("pinned", "late"))
+    pinned, late = (log.load(OURS, {"subscribe": name, "flakelog.binding": binding}) for binding in ("pinned", "late"))
     for count in (1, 2):
         producer.produce(name, b"one more")
         producer.flush(SECONDS)

@@ -66,8 +66,8 @@ def stream(spark, format, servers, topic, checkpoint, **options):
     if query.exception() is not None:
         raise query.exception()
     batches = []
-    for each in query.recentProgress:
-        (source,) = json.loads(each.json)["sources"]
+    for progress in query.recentProgress:
+        (source,) = json.loads(progress.json)["sources"]
         end = source["endOffset"]
         batches.append((source["numInputRows"], end if format == "kafka" else end["end"]))
     return [batch for batch in batches if batch[0]]
@@ -92,10 +92,10 @@ def test_both_read_the_same_batches(spark, servers, options, tmp_path):
     topic = new_topic(servers)
     fill(servers, topic, (120, 30, 4) if options.get("maxOffsetsPerTrigger") != "2" else (6, 3, 1))
     given = {name: value.replace("TOPIC", topic) for name, value in options.items()}
-    ours, theirs = (stream(spark, each, servers, topic, tmp_path / each, **given) for each in FORMATS)
+    ours, theirs = (stream(spark, format, servers, topic, tmp_path / format, **given) for format in FORMATS)
     assert ours == theirs
     fill(servers, topic, (10, 0, 0))
-    ours, theirs = (stream(spark, each, servers, topic, tmp_path / each, **given) for each in FORMATS)
+    ours, theirs = (stream(spark, format, servers, topic, tmp_path / format, **given) for format in FORMATS)
     assert ours == theirs
 
 
@@ -128,8 +128,8 @@ def test_both_write_the_same_messages_to_the_same_partitions(spark, servers):
         options = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.compression.type": "lz4"}
         rows.write.format(format).options(**options).mode("append").save()
         read = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-        found = read.option("includeHeaders", "true").load().select("partition", "key", "value", "headers").collect()
-        written[format] = sorted(str(row) for row in found)
+        stored = read.option("includeHeaders", "true").load().select("partition", "key", "value", "headers").collect()
+        written[format] = sorted(str(row) for row in stored)
     assert len(written["kafka"]) == 300
     assert written["flakelog"] == written["kafka"]
 

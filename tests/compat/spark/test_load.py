@@ -60,8 +60,8 @@ def program():
     with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
         def run(*runs):
-            asked = [{"args": args, "kill_at": kill_at} for args, kill_at in runs]
-            process.stdin.write(json.dumps(asked) + "\n")
+            requests = [{"args": args, "kill_at": kill_at} for args, kill_at in runs]
+            process.stdin.write(json.dumps(requests) + "\n")
             process.stdin.flush()
             return json.loads(process.stdout.readline())
 
@@ -104,8 +104,8 @@ def test_loads_are_published_in_the_topic_of_replays(flakelog, topic, tmp_path):
     flakelog(f"load {topic.name} --to {tmp_path}/out")
     published = map(json.loads, flakelog("consume __flakelog_replays --json")[1].splitlines())
     key = f"{tmp_path}/out/{topic.name}/0"  # other tests let other programs publish to this broker
-    ours = [json.loads(each["value"]) for each in published if each["key"] == key]
-    assert [(one["kind"], one["state"]) for one in ours] == [("load", "planned"), ("load", "done")]
+    ours = [json.loads(record["value"]) for record in published if record["key"] == key]
+    assert [(document["kind"], document["state"]) for document in ours] == [("load", "planned"), ("load", "done")]
     assert (ours[1]["manifest"]["number"], ours[1]["receipt"]["rows"]) == (0, 29)
 
 

@@ -24,9 +24,9 @@ def load(secure, flakelog, tmp_path):
 
     def run(target, *options, replaced=("", "")):
         (tmp_path / "to.properties").write_text((tmp_path / "from.properties").read_text().replace(*replaced))
-        place = f"--to kafka://{secure.bootstrap_servers}/{target} --record {tmp_path}/record"
+        target_args = f"--to kafka://{secure.bootstrap_servers}/{target} --record {tmp_path}/record"
         configs = f"--command-config {tmp_path}/from.properties --to-config {tmp_path}/to.properties"
-        return flakelog(f"load orders --servers {secure.bootstrap_servers} {place} {configs} {' '.join(options)}")
+        return flakelog(f"load orders --servers {secure.bootstrap_servers} {target_args} {configs} {' '.join(options)}")
 
     return run
 

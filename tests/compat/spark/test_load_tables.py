@@ -133,13 +133,13 @@ def test_a_table_gets_each_message_once_though_its_loads_are_killed_half_way(tmp
     """Loads are killed at any moment. The next run finishes the load that was planned."""
     settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
     env = os.environ | {f"PYICEBERG_CATALOG__SHOP__{name.upper()}": value for name, value in settings.items()}
-    asked = ["load", orders.name, "--servers", orders.address, "--to", to.format(tmp_path=tmp_path), "--format", format]
+    args = ["load", orders.name, "--servers", orders.address, "--to", to.format(tmp_path=tmp_path), "--format", format]
     argv = [sys.executable, "-m", "tests.compat.spark.load_program"]
     chance, killed, written = random.Random(4), 0, 3
     with subprocess.Popen(argv, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
         def run(kill_after_s):
-            process.stdin.write(json.dumps([{"args": asked, "kill_after_s": kill_after_s}]) + "\n")
+            process.stdin.write(json.dumps([{"args": args, "kill_after_s": kill_after_s}]) + "\n")
             process.stdin.flush()
             return json.loads(process.stdout.readline())[0]
 
@@ -162,15 +162,15 @@ def test_a_table_gets_each_message_once_though_its_loads_are_killed_half_way(tmp
 def test_another_topic_gets_each_message_once(tmp_path, load, orders):
     target = f"copy-{uuid4().hex[:8]}"
     orders.client.create_topic(target, 2)
-    place = f"kafka://{orders.address}/{target}"
-    load(place, f"--record {tmp_path}")
+    uri = f"kafka://{orders.address}/{target}"
+    load(uri, f"--record {tmp_path}")
     orders.append(b"later")
-    load(place, f"--record {tmp_path}")
+    load(uri, f"--record {tmp_path}")
     first, after = orders.client.fetch(target, 0, 0, committed=True)
     second, _ = orders.client.fetch(target, 0, after, committed=True)
     values = [record.value for record in [*first, *second]]
     assert values == [b'{"order": 1, "who": "me"}', b'{"order": 2}', b"no order", b"later"]
-    load(place, f"--record {tmp_path} --verify")
+    load(uri, f"--record {tmp_path} --verify")
 
 
 def test_decoded_values_are_columns_and_the_others_are_counted(tmp_path, load):
@@ -198,20 +198,20 @@ def schemas(tmp_path):
 
 @pytest.mark.parametrize("format", ["parquet", "delta"])
 def test_a_new_field_reads_as_null_in_the_rows_of_earlier_loads(tmp_path, load, flakelog, orders, format):
-    place = tmp_path / "t"
+    directory = tmp_path / "t"
     older, newer = (" ".join([*options, "--format", format]) for options in schemas(tmp_path))
-    load(place, older)
+    load(directory, older)
     orders.append(b'{"order": 3, "note": "new"}')
-    load(place, newer)
+    load(directory, newer)
     if format == "delta":
-        rows = DeltaTable(place).to_pyarrow_table().to_pylist()
+        rows = DeltaTable(directory).to_pyarrow_table().to_pylist()
     else:
-        files = f"{place}/*.parquet"
+        files = f"{directory}/*.parquet"
         rows = duckdb.sql(f"FROM read_parquet({files!r}, union_by_name=true)").to_arrow_table().to_pylist()
     assert sorted({(row["order"], row["note"]) for row in rows}, key=str) == [(1, None), (2, None), (3, "new")]
-    load(place, newer, "--verify")
+    load(directory, newer, "--verify")
     orders.append(b'{"order": 4}')
-    ended = flakelog(f"load {orders.name} --to {place} {older}")
+    ended = flakelog(f"load {orders.name} --to {directory} {older}")
     assert ended[::2] == (5, "Error: field note is missing, and the earlier loads have it. Give what fits, or name "
                              "another place\n")  # fmt: skip
 
@@ -227,25 +227,25 @@ def test_a_new_field_comes_into_an_iceberg_table(tmp_path, orders):
 
 
 def test_a_load_killed_half_way_ends_with_its_schema_and_the_next_one_takes_the_new_field(tmp_path, load, orders):
-    place = tmp_path / "t"
+    directory = tmp_path / "t"
     older, newer = schemas(tmp_path)
-    load(place, *older)
+    load(directory, *older)
     orders.append(b'{"order": 3, "note": "not in the plan"}')
-    asked = ["load", orders.name, "--servers", orders.address, "--to", str(place), *older]
+    args = ["load", orders.name, "--servers", orders.address, "--to", str(directory), *older]
     argv = [sys.executable, "-m", "tests.compat.spark.load_program"]
-    plan, kill_at = place / f"_flakelog/{orders.name}/{1:020d}.plan.json", 10
+    plan, kill_at = directory / f"_flakelog/{orders.name}/{1:020d}.plan.json", 10
     with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         while not plan.exists():
             kill_at += 1
-            process.stdin.write(json.dumps([{"args": asked, "kill_at": kill_at}]) + "\n")
+            process.stdin.write(json.dumps([{"args": args, "kill_at": kill_at}]) + "\n")
             process.stdin.flush()
             (ended,) = json.loads(process.stdout.readline())
             assert ended["code"] == -signal.SIGKILL
         process.stdin.close()
     orders.append(b'{"order": 4, "note": "new"}')
-    figures = json.loads(load(place, *newer, "--json"))
+    figures = json.loads(load(directory, *newer, "--json"))
     assert figures["loads"] == [1, 2]
-    files = f"{place}/*.parquet"
+    files = f"{directory}/*.parquet"
     rows = duckdb.sql(f'SELECT DISTINCT "order", note FROM read_parquet({files!r}, union_by_name=true) ORDER BY ALL')
     assert rows.fetchall() == [(1, None), (2, None), (3, None), (4, "new")]
 

@@ -80,7 +80,7 @@ class SteppedSink(TopicSink):
         super()._send_rows(rows, position, producer, consumer)
 
 
-def copying(tmp_path, log, address, target, step=lambda what: None, name="a"):
+def copying(tmp_path, log, address, target, step=lambda step_name: None, name="a"):
     options = LoadOptions(TOPIC, columns=COLUMNS, layout=Layout("topic"))
     sink = SteppedSink(LocalStorage(tmp_path), TOPIC, Attempts(name), address, target, step=step)
     return Driver(options, sink, Headed(log), in_order, Watcher(), "code")
@@ -90,7 +90,7 @@ def messages(address, target):
     """Return the committed messages of each partition, in order."""
     settings = {"group.id": uuid4().hex, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": address} | settings)
-    found = {}
+    received = {}
     try:
         for partition in range(2):
             consumer.assign([TopicPartition(target, partition, 0)])
@@ -101,15 +101,15 @@ def messages(address, target):
                     if consumer.position([TopicPartition(target, partition)])[0].offset in (end, -1001):
                         break
                     continue
-                found.setdefault(partition, []).append(message)
+                received.setdefault(partition, []).append(message)
     finally:
         consumer.close()
-    return found
+    return received
 
 
-def places(address, target):
-    found = messages(address, target)
-    values = [message.value() for partition in sorted(found) for message in found[partition]]
+def source_offsets(address, target):
+    received = messages(address, target)
+    values = [message.value() for partition in sorted(received) for message in received[partition]]
     return [tuple(map(int, value.split(b"/")[1:])) for value in values]
 
 
@@ -120,7 +120,7 @@ def test_each_message_comes_once_to_its_partition_with_key_headers_and_time(tmp_
     outcome = copying(tmp_path, log, address, target).run()
     assert outcome.rows == 3
     assert copying(tmp_path, log, address, target).run().loads == []
-    assert places(address, target) == offsets(log)
+    assert source_offsets(address, target) == offsets(log)
     last = messages(address, target)[0][-1]
     assert (last.key(), last.headers(), last.timestamp()[1]) == (b"1", [("h", b"\0")], 7 * 3_600_000 // 3)
     assert verify(copying(tmp_path, log, address, target).sink).problems == ()
@@ -129,9 +129,9 @@ def test_each_message_comes_once_to_its_partition_with_key_headers_and_time(tmp_
 def test_a_run_that_is_killed_before_any_transaction_is_finished_by_the_next(tmp_path, address, target):
     log, steps = Topics(7, 4), []
 
-    def kill_at_first(what):
-        if what not in steps:
-            steps.append(what)
+    def kill_at_first(step_name):
+        if step_name not in steps:
+            steps.append(step_name)
             raise Killed
 
     for _ in range(20):
@@ -141,21 +141,21 @@ def test_a_run_that_is_killed_before_any_transaction_is_finished_by_the_next(tmp
             continue
         break
     assert len(steps) == 5
-    assert places(address, target) == offsets(log)
+    assert source_offsets(address, target) == offsets(log)
 
 
 def test_a_second_run_that_takes_over_between_transactions_sends_the_rest_once(tmp_path, address, target):
     log, met = Topics(7, 4), []
 
-    def meet(what):
-        if what == "send 0 up to 6":
-            met.append(what)
+    def meet(step_name):
+        if step_name == "send 0 up to 6":
+            met.append(step_name)
             if len(met) == 1:
                 copying(tmp_path, log, address, target, name="b").run()
 
     copying(tmp_path, log, address, target, meet).run()  # it was fenced, and finds its load finished
     assert met and copying(tmp_path, log, address, target).run().loads == []
-    assert places(address, target) == offsets(log)
+    assert source_offsets(address, target) == offsets(log)
 
 
 def forget_positions(address):
@@ -167,8 +167,8 @@ def forget_positions(address):
 def test_a_killed_load_whose_positions_are_forgotten_is_refused_and_sends_nothing_twice(tmp_path, address, target):
     log = Topics(7, 4)
 
-    def kill(what):
-        if what == "send 0 up to 6":
+    def kill(step_name):
+        if step_name == "send 0 up to 6":
             raise Killed
 
     with pytest.raises(Killed):
@@ -177,7 +177,7 @@ def test_a_killed_load_whose_positions_are_forgotten_is_refused_and_sends_nothin
     for _ in range(2):
         with pytest.raises(LoadError, match=r"have forgotten how many in the partitions \[0, 1\] \(offsets.retention"):
             copying(tmp_path, log, address, target).run()
-    assert places(address, target) == offsets(log)[:3]
+    assert source_offsets(address, target) == offsets(log)[:3]
 
 
 def test_a_load_goes_on_after_finished_loads_whose_positions_are_forgotten(tmp_path, address, target):
@@ -187,7 +187,7 @@ def test_a_load_goes_on_after_finished_loads_whose_positions_are_forgotten(tmp_p
     assert verify(copying(tmp_path, log, address, target).sink).problems == ()
     log.append(1, 3)
     assert copying(tmp_path, log, address, target).run().rows == 3
-    assert places(address, target) == offsets(log)
+    assert source_offsets(address, target) == offsets(log)
 
 
 class Large(Headed):
@@ -226,9 +226,9 @@ def make_again(address, target):
 def refused(tmp_path, log, address, target, match):
     log.append(0, 1)
     before = record_of(tmp_path)
-    with pytest.raises(OtherTarget, match=match) as found:
+    with pytest.raises(OtherTarget, match=match) as refusal:
         copying(tmp_path, log, address, target).run()
-    assert "--start-over" in str(found.value)
+    assert "--start-over" in str(refusal.value)
     assert record_of(tmp_path) == before
 
 
@@ -242,7 +242,7 @@ def test_a_target_that_was_made_again_is_refused_until_a_new_chain_begins(tmp_pa
     replace(run, options=replace(run.options, start_over=True)).run()
     log.append(1, 2)
     copying(tmp_path, log, address, target).run()
-    assert places(address, target) == offsets(log)
+    assert source_offsets(address, target) == offsets(log)
     with pytest.raises(OtherTarget, match="still has messages of load 1, and a new chain would bring them twice"):
         replace(run, options=replace(run.options, start_over=True)).run()
 
@@ -286,8 +286,8 @@ def test_a_load_goes_on_after_old_messages_of_the_target_are_deleted(tmp_path, a
             delete_records(client, {(target, partition): end})
     log.append(1, 3)
     assert copying(tmp_path, log, address, target).run().rows == 3
-    left = places(address, target)  # transactions' markers have offsets too
-    assert (0, 0) not in left and left[-3:] == offsets(log)[-3:]
+    remaining = source_offsets(address, target)  # transactions' markers have offsets too
+    assert (0, 0) not in remaining and remaining[-3:] == offsets(log)[-3:]
 
 
 def test_verification_counts_the_committed_messages_of_the_target(tmp_path, address, target):
@@ -316,7 +316,9 @@ def test_verification_misses_messages_in_a_target_that_was_filled_by_others(tmp_
     append_of_another(address, target, 20, commit=False)
     append_of_another(address, target, 1)
     verification = verify(copying(tmp_path, log, address, target).sink)
-    assert any("has 0 of 7 messages of load 0, between the offsets 0 and" in one for one in verification.problems)
+    assert any(
+        "has 0 of 7 messages of load 0, between the offsets 0 and" in problem for problem in verification.problems
+    )
     assert (verification.rows, verification.target_rows) == (11, 2)
 
 
@@ -343,7 +345,7 @@ def test_a_topic_is_not_loaded_into_itself(tmp_path, address, target):
     )
     with pytest.raises(LoadError, match="is the topic that is loaded"):
         run.run()
-    assert places(address, target) == [] and record_of(tmp_path) == {}
+    assert source_offsets(address, target) == [] and record_of(tmp_path) == {}
 
 
 def test_a_record_of_loads_that_is_gone_is_named(tmp_path, address, target):

@@ -40,7 +40,7 @@ def is_open(port):
 
 
 @pytest.fixture
-def place(address, monkeypatch, request):
+def storage(address, monkeypatch, request):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -49,55 +49,55 @@ def place(address, monkeypatch, request):
     return Storage.at(f"s3://{bucket}/loads/flights?scheme=http&endpoint_override={address}&region=us-east-1")
 
 
-def test_of_many_writers_one_creates_an_object(place):
+def test_of_many_writers_one_creates_an_object(storage):
     """S3 refuses a PUT with If-None-Match: * if the object is there."""
     created, refused = [], []
 
     def create(number):
         try:
-            place.create("_receipt.json", b"%d" % number)
+            storage.create("_receipt.json", b"%d" % number)
             created.append(b"%d" % number)
         except FileExistsError:
             refused.append(number)
 
     threads = [threading.Thread(target=create, args=[number]) for number in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert (len(created), len(refused)) == (1, 3)
-    assert place.read("_receipt.json") == created[0]
+    assert storage.read("_receipt.json") == created[0]
 
 
-def test_a_file_of_several_parts_is_written_whole_or_not_at_all(place):
-    with place.write("data/a.parquet") as file:
+def test_a_file_of_several_parts_is_written_whole_or_not_at_all(storage):
+    with storage.write("data/a.parquet") as file:
         file.write(bytes(12 << 20))
-    with pytest.raises(RuntimeError), place.write("data/b.parquet") as file:
+    with pytest.raises(RuntimeError), storage.write("data/b.parquet") as file:
         file.write(bytes(12 << 20))
         raise RuntimeError
-    assert (place.names(), place.size("data/a.parquet")) == (["data/a.parquet"], 12 << 20)
+    assert (storage.names(), storage.size("data/a.parquet")) == (["data/a.parquet"], 12 << 20)
 
 
-def test_a_delta_table_in_a_store_gets_each_message_once(place):
+def test_a_delta_table_in_a_store_gets_each_message_once(storage):
     log = Topics(5, 2)
 
     def sink():
-        return DeltaSink(place, TOPIC, Attempts(), arrow_schema(DEFAULT), lambda: 1_700_000_000_000)
+        return DeltaSink(storage, TOPIC, Attempts(), arrow_schema(DEFAULT), lambda: 1_700_000_000_000)
 
     for _ in range(2):
         options = LoadOptions(TOPIC, layout=Layout("delta"))
         Driver(options, sink(), MemoryLog(log), in_order, Watcher(), "code").run()
         log.append(1, 3)
-    uri, store = store_config(place.uri)
+    uri, store = store_config(storage.uri)
     table = DeltaTable(uri, storage_options=store).to_pyarrow_table()
     log.ends[1] -= 3  # came after the last load
     assert sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)) == offsets(log)
     assert verify(sink()).problems == ()
 
 
-def test_a_place_goes_to_other_processes_and_has_places_below(place):
-    below = pickle.loads(pickle.dumps(place.under("data")))
+def test_a_place_goes_to_other_processes_and_has_places_below(storage):
+    below = pickle.loads(pickle.dumps(storage.under("data")))
     below.create("a", b"1")
-    assert place.read("data/a") == b"1" and below.names() == ["a"]
+    assert storage.read("data/a") == b"1" and below.names() == ["a"]
     below.delete("a")
-    assert place.names() == []
+    assert storage.names() == []

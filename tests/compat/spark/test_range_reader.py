@@ -123,8 +123,8 @@ def test_offsets_that_were_deleted_are_reported_and_the_rest_is_read(address, to
 
 def connections_opened(server):
     with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
-        found = re.search(r"^flakelog_connections_opened(?:_total)? ([\d.]+)", answer.read().decode(), re.MULTILINE)
-    return float(found.group(1))
+        match = re.search(r"^flakelog_connections_opened(?:_total)? ([\d.]+)", answer.read().decode(), re.MULTILINE)
+    return float(match.group(1))
 
 
 def test_a_plan_takes_one_connection_to_the_broker(tmp_path):
@@ -154,6 +154,6 @@ def test_the_ranges_of_a_process_take_one_connection_also_after_the_broker_has_r
             before = connections_opened(server)
             ranges = [OffsetRange("small", partition, 0, 1) for partition in range(20)]
             at = addresses(server.address)
-            assert [batch.num_rows for one in ranges for batch in read_range(one, ("value",), at)] == [1] * 20
+            assert [batch.num_rows for span in ranges for batch in read_range(span, ("value",), at)] == [1] * 20
             assert connections_opened(server) - before == 1
             server.restart()

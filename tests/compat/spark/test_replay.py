@@ -76,7 +76,7 @@ def bucket(store, monkeypatch):
 
 
 @pytest.fixture(params=["directory", "store"])
-def place(request, tmp_path):
+def storage(request, tmp_path):
     if request.param == "directory":
         return Storage.at(tmp_path / "out")
     return Storage.at(request.getfixturevalue("bucket")("out"))
@@ -86,116 +86,120 @@ def manifest_of(servers, topic, **options):
     return make_manifest({"kafka.bootstrap.servers": servers, "subscribe": topic, **options})
 
 
-def content(place):
-    return {name: place.read(name) for name in place.names()}
+def content(storage):
+    return {name: storage.read(name) for name in storage.names()}
 
 
-def data_of(place):
-    return {name: data for name, data in content(place).items() if name.endswith(".parquet")}
+def data_of(storage):
+    return {name: data for name, data in content(storage).items() if name.endswith(".parquet")}
 
 
 # --- the job ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_replay_has_all_rows_and_a_receipt_of_them(servers, topic, place):
+def test_a_replay_has_all_rows_and_a_receipt_of_them(servers, topic, storage):
     manifest = manifest_of(servers, topic, minPartitions="4", includeHeaders="true")
-    receipt = replay(servers, manifest, place)
+    receipt = replay(servers, manifest, storage)
     assert (receipt.rows, len(receipt.files)) == (200, 4)
-    assert verify(place) == receipt
-    rows = [pq.read_table(place.open(name)) for name in sorted(receipt.files)]
+    assert verify(storage) == receipt
+    rows = [pq.read_table(storage.open(name)) for name in sorted(receipt.files)]
     assert sum(table.num_rows for table in rows) == 200
     assert rows[0]["headers"].to_pylist()[1] == [{"key": "h", "value": b"1"}]
 
 
-def test_a_rerun_gives_the_same_bytes_though_the_log_went_on(servers, topic, place, tmp_path):
+def test_a_rerun_gives_the_same_bytes_though_the_log_went_on(servers, topic, storage, tmp_path):
     manifest = manifest_of(servers, topic)
-    first = replay(servers, manifest, place)
-    before = content(place)
+    first = replay(servers, manifest, storage)
+    before = content(storage)
     fill(servers, topic)
-    assert replay(servers, manifest, place) == first
-    assert content(place) == before
+    assert replay(servers, manifest, storage) == first
+    assert content(storage) == before
     other = Storage.at(tmp_path / "other")
     assert replay(servers, manifest, other) == first
-    assert data_of(other) == data_of(place)
+    assert data_of(other) == data_of(storage)
 
 
-def test_a_rerun_that_differs_changes_nothing_and_says_what_differs(servers, topic, place, monkeypatch):
+def test_a_rerun_that_differs_changes_nothing_and_says_what_differs(servers, topic, storage, monkeypatch):
     manifest = manifest_of(servers, topic)
-    replay(servers, manifest, place)
-    before = content(place)
+    replay(servers, manifest, storage)
+    before = content(storage)
     monkeypatch.setattr("spark_bridge.output.parquet_file.ROWS_PER_GROUP", 7)  # as another pyarrow might
     with pytest.raises(Differs, match="has other content"):
-        replay(servers, manifest, place)
-    assert content(place) == before
+        replay(servers, manifest, storage)
+    assert content(storage) == before
 
 
-def test_a_place_that_holds_something_else_is_refused_before_anything_is_written(servers, topic, place):
-    with place.write("notes.txt") as file:
+def test_a_place_that_holds_something_else_is_refused_before_anything_is_written(servers, topic, storage):
+    with storage.write("notes.txt") as file:
         file.write(b"mine")
     with pytest.raises(LocationRefused, match="is there and is no replay"):
-        replay(servers, manifest_of(servers, topic), place)
-    assert place.names() == ["notes.txt"]
+        replay(servers, manifest_of(servers, topic), storage)
+    assert storage.names() == ["notes.txt"]
 
 
-def test_the_replay_of_another_manifest_is_refused_with_a_way_on(servers, topic, place):
-    replay(servers, manifest_of(servers, topic), place)
-    before = content(place)
+def test_the_replay_of_another_manifest_is_refused_with_a_way_on(servers, topic, storage):
+    replay(servers, manifest_of(servers, topic), storage)
+    before = content(storage)
     fill(servers, topic)
     with pytest.raises(LocationRefused, match="the log or the range has changed since.*--manifest"):
-        replay(servers, manifest_of(servers, topic), place)
-    assert content(place) == before
+        replay(servers, manifest_of(servers, topic), storage)
+    assert content(storage) == before
 
 
-def test_two_runs_at_once_publish_one_result(servers, topic, place):
+def test_two_runs_at_once_publish_one_result(servers, topic, storage):
     manifest = manifest_of(servers, topic, minPartitions="8")
     receipts = []
-    runs = [threading.Thread(target=lambda: receipts.append(replay(servers, manifest, place))) for _ in range(3)]
+    runs = [threading.Thread(target=lambda: receipts.append(replay(servers, manifest, storage))) for _ in range(3)]
     for run in runs:
         run.start()
     for run in runs:
         run.join()
-    assert len(receipts) == 3 and receipts[0] == receipts[1] == receipts[2] == verify(place)
+    assert len(receipts) == 3 and receipts[0] == receipts[1] == receipts[2] == verify(storage)
 
 
-def test_a_file_that_is_gone_or_changed_is_found(servers, topic, place):
-    receipt = replay(servers, manifest_of(servers, topic), place)
+def test_a_file_that_is_gone_or_changed_is_found(servers, topic, storage):
+    receipt = replay(servers, manifest_of(servers, topic), storage)
     name = sorted(receipt.files)[0]
-    data = place.read(name)
-    with place.write(name) as file:
+    data = storage.read(name)
+    with storage.write(name) as file:
         file.write(data + b"\0")
     with pytest.raises(Damaged, match=f"{name}.* was changed after it was written"):
-        verify(place)
-    place.delete(name)
+        verify(storage)
+    storage.delete(name)
     with pytest.raises(Damaged, match=f"{name}.* is gone"):
-        verify(place)
+        verify(storage)
 
 
-def test_a_run_that_fails_publishes_nothing(servers, topic, place):
+def test_a_run_that_fails_publishes_nothing(servers, topic, storage):
     with Client(servers) as client:
         client.produce(topic, 1, PASSES_LENGTHS)
     manifest = manifest_of(servers, topic)
     with pytest.raises(ValueError, match="onPoison=skip leaves such batches out"):
-        replay(servers, manifest, place)
-    assert not place.exists(RECEIPT_FILE)
+        replay(servers, manifest, storage)
+    assert not storage.exists(RECEIPT_FILE)
     with pytest.raises(ReplayError, match="no replay, or one that did not end"):
-        verify(place)
-    receipt = replay(servers, manifest, place, on_poison="skip")
-    assert [each[:4] for each in receipt.poison] == [(topic, 1, 100, 100 + RECORDS - 1)]
-    assert verify(place) == receipt
+        verify(storage)
+    receipt = replay(servers, manifest, storage, on_poison="skip")
+    assert [skipped[:4] for skipped in receipt.poison] == [(topic, 1, 100, 100 + RECORDS - 1)]
+    assert verify(storage) == receipt
 
 
 def test_columns_without_the_offset_are_proven_too(servers, topic, tmp_path):
-    place = Storage.at(tmp_path / "out")
-    receipt = replay(servers, manifest_of(servers, topic, columns="value"), place)
+    storage = Storage.at(tmp_path / "out")
+    receipt = replay(servers, manifest_of(servers, topic, columns="value"), storage)
     assert receipt.offset_sum == 2 * sum(range(100))
-    assert pq.read_schema(place.open(min(receipt.files))).names == ["value"]
+    assert pq.read_schema(storage.open(min(receipt.files))).names == ["value"]
 
 
 def test_a_replay_is_in_the_topic_of_replays(servers, topic, tmp_path):
     manifest = manifest_of(servers, topic)
     replay(servers, manifest, Storage.at(tmp_path / "out"))
-    documents = [json.loads(each.value) for each in records_of(servers, TOPIC) if each.key == manifest.sha256.encode()]
-    assert [(each["kind"], each["state"], each["place"]) for each in documents] == [
+    documents = [
+        json.loads(record.value)
+        for record in records_of(servers, TOPIC)
+        if record.key == manifest.sha256.encode()
+    ]
+    assert [(document["kind"], document["state"], document["place"]) for document in documents] == [
         ("replay", "planned", str(tmp_path / "out")), ("replay", "done", str(tmp_path / "out")),
     ]  # fmt: skip
     assert documents[0]["receipt"] is None and documents[1]["receipt"]["rows"] == 200
@@ -206,8 +210,8 @@ def test_a_load_is_in_the_topic_of_replays_too(flakelog, servers, topic, tmp_pat
     code, _, errors = flakelog(f"load {topic} --to {tmp_path / 'loads'}")
     assert code == 0, errors
     key = str(tmp_path / "loads" / topic / "0")  # other tests let other programs publish to this broker
-    documents = [json.loads(each.value) for each in records_of(servers, TOPIC) if each.key == key.encode()]
-    states = [(each["kind"], each["state"]) for each in documents]
+    documents = [json.loads(record.value) for record in records_of(servers, TOPIC) if record.key == key.encode()]
+    states = [(document["kind"], document["state"]) for document in documents]
     assert states == [("load", "planned"), ("load", "done")]
     assert documents[-1]["receipt"]["load_sha256"] == documents[-1]["manifest"]["sha256"]
 
@@ -215,17 +219,17 @@ def test_a_load_is_in_the_topic_of_replays_too(flakelog, servers, topic, tmp_pat
 def test_a_replay_goes_on_without_that_topic_and_warns_once(servers, topic, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("spark_bridge.output.replay_topic.TOPIC", "no/topic")
     assert replay(servers, manifest_of(servers, topic), Storage.at(tmp_path / "out")).rows == 200
-    assert [each.levelname for each in caplog.records if "is not published" in each.message] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if "is not published" in record.message] == ["WARNING"]
 
 
 def records_of(servers, name):
-    found, offset = [], 0
+    fetched, offset = [], 0
     with Client(servers) as client:
         end = client.find_offset(name, 0, LATEST)
         while offset < end:
             records, offset = client.fetch(name, 0, offset)
-            found += records
-    return found
+            fetched += records
+    return fetched
 
 
 # --- a store of objects ----------------------------------------------------------------------------------------------
@@ -233,40 +237,40 @@ def records_of(servers, name):
 
 def test_in_a_store_the_receipt_is_the_last_object(servers, topic, bucket, monkeypatch):
     """A run that ends before its receipt leaves no result. The next one finishes it."""
-    place = Storage.at(bucket("out"))
+    storage = Storage.at(bucket("out"))
     manifest = manifest_of(servers, topic)
 
     def lose(*_):
-        for name in place.names():
+        for name in storage.names():
             if name.endswith(".parquet"):
-                place.delete(name)
+                storage.delete(name)
 
     with pytest.raises(Damaged, match="is gone"):
-        replay(servers, manifest, place, on_written=lose)
-    assert MANIFEST_FILE in place.names() and RECEIPT_FILE not in place.names()
+        replay(servers, manifest, storage, on_written=lose)
+    assert MANIFEST_FILE in storage.names() and RECEIPT_FILE not in storage.names()
     for name, value in (("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")):
         monkeypatch.setenv(name, value)
-    assert replay(servers, manifest, place) == verify(place)
+    assert replay(servers, manifest, storage) == verify(storage)
 
 
 def test_in_a_store_a_run_of_another_writer_is_refused(servers, topic, bucket):
     """Files of an unfinished run could have other bytes if another pyarrow wrote them."""
-    place = Storage.at(bucket("out"))
+    storage = Storage.at(bucket("out"))
     manifest = manifest_of(servers, topic)
-    place.create(MANIFEST_FILE, manifest.to_json().encode())
-    place.create("_writer.json", b'{"pyarrow": "1.0"}')
+    storage.create(MANIFEST_FILE, manifest.to_json().encode())
+    storage.create("_writer.json", b'{"pyarrow": "1.0"}')
     with pytest.raises(LocationRefused, match='begun by a run with another _writer.json, {"pyarrow": "1.0"}'):
-        replay(servers, manifest, place)
+        replay(servers, manifest, storage)
 
 
 def test_a_store_without_an_exclusive_create_needs_the_word_of_the_user(servers, topic, bucket):
-    found = Storage.at(bucket("out"))
-    place = ObjectStorage(found.uri, found._system, found._root, None)
+    original = Storage.at(bucket("out"))
+    storage = ObjectStorage(original.uri, original._system, original._root, None)
     manifest = manifest_of(servers, topic)
     with pytest.raises(LocationRefused, match="--single-writer"):
-        replay(servers, manifest, place)
-    assert place.names() == []
-    assert replay(servers, manifest, place, single_writer=True) == verify(place)
+        replay(servers, manifest, storage)
+    assert storage.names() == []
+    assert replay(servers, manifest, storage, single_writer=True) == verify(storage)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -274,8 +278,8 @@ def test_a_store_without_an_exclusive_create_needs_the_word_of_the_user(servers,
 
 def test_the_command_writes_a_range_and_says_how_to_repeat_it(flakelog, servers, topic, tmp_path):
     out = tmp_path / "out"
-    code, said, errors = flakelog(f"replay {topic} --out {out}")
-    assert (code, said) == (0, f"200 messages in 2 files in {out}/\n")
+    code, stdout, errors = flakelog(f"replay {topic} --out {out}")
+    assert (code, stdout) == (0, f"200 messages in 2 files in {out}/\n")
     assert "rows/s" in errors
     assert (tmp_path / "out.manifest.json").read_bytes() == (out / MANIFEST_FILE).read_bytes()
     assert flakelog(f"replay --verify {out}")[:2] == (0, f"{out} is as it was written: 200 messages in 2 files\n")
@@ -290,8 +294,8 @@ def test_the_command_writes_a_range_and_says_how_to_repeat_it(flakelog, servers,
 
 def test_the_command_writes_into_a_store(flakelog, servers, topic, bucket):
     uri = bucket("flights")
-    code, said, errors = flakelog(f"replay {topic} --json --out {uri}")
-    figures = json.loads(said)
+    code, stdout, errors = flakelog(f"replay {topic} --json --out {uri}")
+    figures = json.loads(stdout)
     assert (code, figures["rows"], figures["files"], figures["out"]) == (0, 200, 2, uri), errors
     assert (figures["report"]["rows"], figures["report"]["samples"][-1][1]) == (200, 200)
     assert flakelog(f"replay --verify {uri}")[0] == 0
@@ -319,15 +323,15 @@ def test_a_place_that_cannot_be_used_leaves_nothing_behind(flakelog, topic, tmp_
 
 
 def test_a_plan_shows_ranges_rows_and_bytes_and_writes_nothing(flakelog, servers, topic, tmp_path):
-    code, said, _ = flakelog(f"replay {topic} --plan --json")
-    lines = [json.loads(line) for line in said.splitlines()]
+    code, stdout, _ = flakelog(f"replay {topic} --plan --json")
+    lines = [json.loads(line) for line in stdout.splitlines()]
     assert code == 0
-    assert [(each["partition"], each["start"], each["end"], each["rows"]) for each in lines] == [
+    assert [(line["partition"], line["start"], line["end"], line["rows"]) for line in lines] == [
         (0, 0, 100, 100), (1, 0, 100, 100),
     ]  # fmt: skip
-    assert all(500 < each["bytes"] < 50_000 for each in lines)
-    code, said, _ = flakelog(f"replay {topic} --plan --out {tmp_path / 'out'}")
-    assert "200 rows at most in 2 ranges, about" in said
+    assert all(500 < line["bytes"] < 50_000 for line in lines)
+    code, stdout, _ = flakelog(f"replay {topic} --plan --out {tmp_path / 'out'}")
+    assert "200 rows at most in 2 ranges, about" in stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -347,9 +351,9 @@ def test_causes_have_exit_codes_of_their_own(flakelog, servers, topic, tmp_path)
     assert list(tmp_path.iterdir()) == []
     code, _, errors = flakelog(f"replay {topic} --out {out}")
     assert code == 7 and "--on-poison" in errors or "onPoison" in errors
-    code, said, _ = flakelog(f"replay --manifest {out}.manifest.json --out {out} --on-poison skip")
+    code, stdout, _ = flakelog(f"replay --manifest {out}.manifest.json --out {out} --on-poison skip")
     left_out = "without 20 offsets of batches that cannot be decoded"
-    assert (code, said) == (0, f"200 messages in 2 files in {out}/, {left_out}\n")
+    assert (code, stdout) == (0, f"200 messages in 2 files in {out}/, {left_out}\n")
     (out / "more.parquet").write_bytes(b"")
     code, _, errors = flakelog(f"replay --verify {out}")
     assert code == 6 and f"{out}/more.parquet is a file that the replay did not write" in errors
@@ -398,8 +402,8 @@ def test_a_replay_killed_at_any_step_is_finished_by_the_next_into_a_directory(se
 @pytest.mark.parametrize("step", [*STEPS, "after the receipt"])
 def test_a_replay_killed_at_any_step_is_finished_by_the_next_into_a_store(servers, topic, bucket, step):
     uri = bucket("out")
-    place = Storage.at(uri)
-    _killed_and_finished(servers, topic, uri, place.under(MANIFEST_FILE).uri, step)
+    storage = Storage.at(uri)
+    _killed_and_finished(servers, topic, uri, storage.under(MANIFEST_FILE).uri, step)
 
 
 def _killed_and_finished(servers, topic, out, manifest, step):
@@ -407,12 +411,12 @@ def _killed_and_finished(servers, topic, out, manifest, step):
     program = [sys.executable, str(PROGRAM), step, "replay", "--servers", servers, "--out", out]
     killed = subprocess.run([*program, topic], capture_output=True, text=True, timeout=PROGRAM_SECONDS)
     assert killed.returncode == -9, killed.stderr
-    place = Storage.at(out)
+    storage = Storage.at(out)
     is_there = step.startswith("after the re")
-    assert place.exists(RECEIPT_FILE) == is_there
+    assert storage.exists(RECEIPT_FILE) == is_there
     fill(servers, topic)
     command = [sys.executable, "-m", "flakelog", "replay", "--servers", servers, "--out", out, "--manifest", manifest]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
     assert done.returncode == 0, done.stderr
-    assert verify(place).rows == 200
-    assert len(data_of(place)) == 2
+    assert verify(storage).rows == 200
+    assert len(data_of(storage)) == 2

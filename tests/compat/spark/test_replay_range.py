@@ -60,13 +60,13 @@ STABLE = 22  # the first offset of the open transaction: 20 messages and two mar
 def test_a_replay_has_no_message_of_an_aborted_or_open_transaction(flakelog, transactions, tmp_path):
     """As a load: read_committed, up to the last stable offset."""
     out = tmp_path / "out"
-    code, said, errors = flakelog(f"replay {transactions} --out {out}")
-    assert (code, said) == (0, f"10 messages in 1 file in {out}/\n"), errors
+    code, stdout, errors = flakelog(f"replay {transactions} --out {out}")
+    assert (code, stdout) == (0, f"10 messages in 1 file in {out}/\n"), errors
     manifest = json.loads((out / MANIFEST_FILE).read_text())
     assert (manifest["read_committed"], manifest["ranges"][0]["end"]) == (True, STABLE)
     assert pq.read_table(next(out.glob("*.parquet")))["value"].to_pylist() == [b"%d" % n for n in range(10)]
-    code, said, _ = flakelog(f"replay {transactions} --out {tmp_path / 'all'} --isolation read_uncommitted")
-    assert (code, said.split(" in ")[0]) == (0, "33 messages")
+    code, stdout, _ = flakelog(f"replay {transactions} --out {tmp_path / 'all'} --isolation read_uncommitted")
+    assert (code, stdout.split(" in ")[0]) == (0, "33 messages")
 
 
 def test_a_range_past_the_last_stable_offset_is_refused_by_name(flakelog, transactions, tmp_path):
@@ -75,8 +75,8 @@ def test_a_range_past_the_last_stable_offset_is_refused_by_name(flakelog, transa
         assert code == 1 and f"{transactions}-0: the range" in errors, errors
         assert f"past the last stable offset {STABLE}, where a transaction is open" in errors
     assert list(tmp_path.iterdir()) == []
-    code, said, _ = flakelog(f"replay {transactions} --out {tmp_path / 'out'} --offsets 0:0-{STABLE}")
-    assert (code, said.split(" in ")[0]) == (0, "10 messages")
+    code, stdout, _ = flakelog(f"replay {transactions} --out {tmp_path / 'out'} --offsets 0:0-{STABLE}")
+    assert (code, stdout.split(" in ")[0]) == (0, "10 messages")
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -88,8 +88,8 @@ def test_a_repeated_command_keeps_the_isolation_of_its_directory(flakelog, broke
     save_manifest(older, tmp_path / "out.manifest.json")
     if not killed:
         replay(broker.address, older, Storage.at(out))
-    code, said, errors = flakelog(f"replay {transactions} --out {out}")
-    assert (code, said) == (0, f"33 messages in 1 file in {out}/\n"), errors
+    code, stdout, errors = flakelog(f"replay {transactions} --out {out}")
+    assert (code, stdout) == (0, f"33 messages in 1 file in {out}/\n"), errors
     assert f"{out} was begun with --isolation read_uncommitted, and keeps it" in errors
     code, _, errors = flakelog(f"replay {transactions} --out {out} --isolation read_committed")
     assert code == 5 and "it reads read_uncommitted, this run read_committed" in errors

