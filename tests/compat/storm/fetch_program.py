@@ -37,9 +37,9 @@ class Reader(Protocol):
         self.topic = topic
 
     def connectionMade(self):
-        self.fetcher.ask(ListPartitions(self.topic), self.found)
+        self.fetcher.ask(ListPartitions(self.topic), self.list_partitions)
 
-    def found(self, partitions):
+    def list_partitions(self, partitions):
         assert isinstance(partitions, Partitions), partitions
         for number in partitions.numbers:
             self.ask(number, 0, partitions.topic_id)
@@ -49,14 +49,14 @@ class Reader(Protocol):
             following, id = offset, topic_id
             value = value.unpack() if isinstance(value, Packed) else value
             if isinstance(value, Fetched):
-                following, told = value.next_offset, [record.value.decode() for record in value.records]
+                following, payload = value.next_offset, [record.value.decode() for record in value.records]
             elif isinstance(value, OutOfRange):
-                following, told = value.log_start, list(value)
+                following, payload = value.log_start, list(value)
             elif isinstance(value, Recreated):
-                following, id, told = 0, value.topic_id, value.topic_id
+                following, id, payload = 0, value.topic_id, value.topic_id
             else:
-                told = str(value)
-            line = json.dumps([partition, type(value).__name__, told])
+                payload = str(value)
+            line = json.dumps([partition, type(value).__name__, payload])
             self.transport.write(line.encode() + b"\n")  # StandardIO makes stdout non-blocking: print may lose a part
             delay = RETRY_SECONDS if isinstance(value, Failed) else 0
             reactor.callLater(delay, self.ask, partition, following, id)
@@ -69,7 +69,7 @@ class Reader(Protocol):
 
 
 def main(servers, topic, *settings):
-    config = SpoutConfig(**dict(each.split("=") for each in settings))
+    config = SpoutConfig(**dict(setting.split("=") for setting in settings))
     StandardIO(Reader(servers, topic, config))
     os.set_blocking(sys.stdout.fileno(), True)  # StandardIO has changed that, and a full pipe would cut lines off
     reactor.run()

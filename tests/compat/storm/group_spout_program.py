@@ -18,7 +18,7 @@ from spout.run import run
 from spout.topology import Topology
 
 
-class Where:
+class Numbered:
     """A scheme that makes a tuple of the partition and the number in the message."""
 
     fields = ("partition", "number")
@@ -46,7 +46,7 @@ def main(servers, topic, group, path, session_ms, block_seconds="0"):
     topology = Topology("share")
     member = GroupMemberConfig(session_timeout_ms=int(session_ms), heartbeat_interval_ms=200)
     config = SpoutConfig(spout_commit_interval_ms=100, spout_handover_ms=1_000)
-    spout = LogSpout(topic, servers=servers, store="kafka", id=group, scheme=Where(), config=config, group=member)
+    spout = LogSpout(topic, servers=servers, store="kafka", id=group, scheme=Numbered(), config=config, group=member)
     topology.spout("log", spout, parallelism=2)
     topology.bolt("write", Write(path, float(block_seconds))).shuffle("log")
     run(topology)

@@ -58,11 +58,11 @@ class Shared:
     @property
     def processed(self):
         """Return how often each message was processed, by its number."""
-        found = {}
+        counts = {}
         for process in self.processes:
             for _, number in process.lines:
-                found[number] = found.get(number, 0) + 1
-        return found
+                counts[number] = counts.get(number, 0) + 1
+        return counts
 
     @property
     def committed(self):
@@ -76,10 +76,10 @@ class Shared:
         """Return what librdkafka's admin client shows: (members with partitions, messages that are not committed)."""
         admin = AdminClient({"bootstrap.servers": self.address})
         group = admin.describe_consumer_groups([self.name])[self.name].result(SECONDS)
-        asked = ConsumerGroupTopicPartitions(self.name)
-        offsets = admin.list_consumer_group_offsets([asked])[self.name].result(SECONDS).topic_partitions
-        return sum(bool(each.assignment.topic_partitions) for each in group.members), self.sent - sum(
-            each.offset for each in offsets
+        query = ConsumerGroupTopicPartitions(self.name)
+        offsets = admin.list_consumer_group_offsets([query])[self.name].result(SECONDS).topic_partitions
+        return sum(bool(member.assignment.topic_partitions) for member in group.members), self.sent - sum(
+            partition.offset for partition in offsets
         )
 
     def await_members(self, number):

@@ -75,7 +75,7 @@ class Storm:
 
 def say(broker, first, end):
     with Client(broker.address) as client:
-        if "numbers" not in [each.name for each in client.topics()]:
+        if "numbers" not in [topic.name for topic in client.topics()]:
             client.create_topic("numbers", 2)
         for partition in (0, 1):
             numbers = range(first + partition, end, 2)
@@ -115,12 +115,12 @@ def main(directory):
         submit = ["-Dstorm.jar=" + str(flux_jar.resolve()), FLUX, "--remote", flux]
         assert storm.run(*submit)
         say(broker, 0, 100)
-        until(lambda: {each["n"] for each in notes(directory)} == set(range(100)), "the first messages")
+        until(lambda: {note["n"] for note in notes(directory)} == set(range(100)), "the first messages")
         killed = notes(directory)[0]["pid"]
         os.kill(killed, signal.SIGKILL)
         say(broker, 100, 200)
-        until(lambda: {each["n"] for each in notes(directory)} == set(range(200)), "the others")
-        after = {each["pid"] for each in notes(directory) if each["n"] >= 100} - {killed}
+        until(lambda: {note["n"] for note in notes(directory)} == set(range(200)), "the others")
+        after = {note["pid"] for note in notes(directory) if note["n"] >= 100} - {killed}
         print(json.dumps({"killed": killed, "after": sorted(after)}), flush=True)
 
 

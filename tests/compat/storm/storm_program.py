@@ -109,8 +109,8 @@ def everything():
     topology.bolt("by-key", Noted(), parallelism=2).fields("route", "key")
     spread = topology.bolt("spread", TickedByStorm(), parallelism=2).all("route", stream="even")
     spread.direct("route", stream="chosen").partial_key("route", "key")
-    one = topology.bolt("one", TickedByItself(), parallelism=2).global_("route")
-    one.local_or_shuffle("numbers").none("route", stream="even")
+    single = topology.bolt("one", TickedByItself(), parallelism=2).global_("route")
+    single.local_or_shuffle("numbers").none("route", stream="even")
     return topology
 
 

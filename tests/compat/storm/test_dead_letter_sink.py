@@ -19,7 +19,7 @@ FUTURE_MS = 4_000_000_000_000  # in the year 2096, which topics refuse as too fa
 
 def bury(broker, topic, size, codec=Codec.NONE, timestamp_ms=1_600_000_000_000):
     """Write a dead letter of a message with `size` bytes: (answer, error, letters without value)."""
-    argv = [sys.executable, PROGRAM, broker.address, topic, *(str(int(each)) for each in (size, codec, timestamp_ms))]
+    argv = [sys.executable, PROGRAM, broker.address, topic, *(str(int(value)) for value in (size, codec, timestamp_ms))]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr

@@ -65,14 +65,14 @@ class Reader:
         """Read until each partition has given exactly these values; fail at a value too many, or if none comes."""
         while self.values != values:
             self.next()
-            for partition, got in self.values.items():
+            for partition, actual in self.values.items():
                 expected = values.get(partition, [])
-                assert got == expected[: len(got)], f"partition {partition} gave {got} in place of {expected}"
+                assert actual == expected[: len(actual)], f"partition {partition} gave {actual} in place of {expected}"
 
     @property
     def connections(self):
         """Number of connections from the process to the broker (/proc/PID/fd, /proc/net/tcp)."""
-        held = {os.readlink(each) for each in Path(f"/proc/{self._process.pid}/fd").iterdir()}
+        held = {os.readlink(descriptor) for descriptor in Path(f"/proc/{self._process.pid}/fd").iterdir()}
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         return sum(int(row[2].rpartition(":")[2], 16) == self._port and f"socket:[{row[9]}]" in held for row in rows)
 
@@ -109,8 +109,8 @@ def abort(address, topic, value):
 
 @pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
 def address(request):
-    found = request.getfixturevalue("broker" if request.param == "flakelog" else "kafka")
-    return getattr(found, "address", found)
+    server = request.getfixturevalue("broker" if request.param == "flakelog" else "kafka")
+    return getattr(server, "address", server)
 
 
 @pytest.mark.parametrize("address", ["flakelog", "kafka"], indirect=True)

@@ -57,8 +57,8 @@ class Member:
         self.until(lambda: answers)
         return answers[0]
 
-    def until(self, there):
-        until(lambda: self._reactor.iterate(0.01) or there())
+    def until(self, condition):
+        until(lambda: self._reactor.iterate(0.01) or condition())
 
     def save(self, partition, offset):
         document = OffsetDocument("", "", self._topic, partition, Progress(offset))

@@ -27,7 +27,7 @@ LIMIT = 20_000  # max.message.bytes of the sink's topic: a batch of all outputs 
 
 
 @pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
-def place(request):
+def cluster(request):
     """Return an address, and the shortest session that a group member may have there, in ms."""
     if request.param == "kafka":
         return request.getfixturevalue("kafka"), 6_000
@@ -89,13 +89,13 @@ class Copying:
 
     def committed(self, topic, partition):
         """Return the records that a read_committed reader sees."""
-        found = []
+        visible = []
         offset = self.client.find_offset(topic, partition, EARLIEST)
         end = self.client.find_offset(topic, partition, LATEST, committed=True)
         while offset < end:
             records, offset = self.client.fetch(topic, partition, offset, max_wait_ms=100, committed=True)
-            found += records
-        return found
+            visible += records
+        return visible
 
     def wait_for_all(self):
         until(lambda: len(self.seen()) >= 2 * self.written, "the last output")
@@ -112,8 +112,8 @@ class Copying:
 
 
 @pytest.fixture
-def copying(place):
-    copying = Copying(*place)
+def copying(cluster):
+    copying = Copying(*cluster)
     yield copying
     copying.close()
 
@@ -177,5 +177,5 @@ def test_a_sink_on_another_cluster_than_its_source_is_refused_by_name(copying, b
     argv += [copying.session_ms, broker.address]
     done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 1
-    said = f"exactly_once needs one cluster: the sink writes cluster .* at {broker.address}, a spout reads cluster .*"
-    assert re.search(said + f" at {copying.address}", done.stderr), done.stderr
+    reason = f"exactly_once needs one cluster: the sink writes cluster .* at {broker.address}, a spout reads cluster .*"
+    assert re.search(reason + f" at {copying.address}", done.stderr), done.stderr

@@ -145,9 +145,9 @@ def start(tmp_path):
 
 def lines_of(driver, answers, wanted):
     """Send `next` until the log has a line that begins with `wanted`; return all texts."""
-    texts = [each["msg"] for each in answers if each["command"] == "log"]
+    texts = [answer["msg"] for answer in answers if answer["command"] == "log"]
     while not any(text.startswith(wanted) for text in texts):
-        texts += [each["msg"] for each in driver.command("deactivate") if each["command"] == "log"]
+        texts += [answer["msg"] for answer in driver.command("deactivate") if answer["command"] == "log"]
     return texts
 
 
@@ -197,7 +197,7 @@ def test_an_exception_of_a_spout_is_an_error_of_storms_and_ends_the_process(star
     driver.command("activate")
     driver.command("next")
     driver.write({"id": "", "command": "next"})
-    (error,) = [each for each in driver.rest() if each["command"] == "error"]
+    (error,) = [answer for answer in driver.rest() if answer["command"] == "error"]
     assert error["msg"].startswith("numbers[0]: RuntimeError: on purpose") and "shouting.py" in error["msg"]
     code, stderr = driver.ended()
     assert code == 1 and "RuntimeError: on purpose" in stderr
@@ -210,7 +210,7 @@ def test_a_bolts_session(start):
     assert driver.until_sync() == []
     driver.write(storm_tuple("-5", [1, "~bvalue", None], "numbers"))
     answers = [driver.read() for _ in range(3)]
-    by_text = {each["tuple"][0]: each["anchors"] for each in emits(answers)}
+    by_text = {emit["tuple"][0]: emit["anchors"] for emit in emits(answers)}
     assert by_text == {"b'value'": ["-5"], "third tick": []} and commands(answers).count("ack") == 1
     assert driver.ended()[0] == 0
 
@@ -222,7 +222,7 @@ def test_a_bolt_in_coroutines_or_threads(start, component):
     for number in range(20):
         driver.write(storm_tuple(str(number), [1, "~bvalue", None], "numbers"))
     answers = [driver.read() for _ in range(40)]
-    assert {each["id"] for each in answers if each["command"] == "ack"} == {str(number) for number in range(20)}
+    assert {answer["id"] for answer in answers if answer["command"] == "ack"} == {str(number) for number in range(20)}
     driver.write(HEARTBEAT)
     assert driver.read() == SYNC
     assert driver.ended()[0] == 0
@@ -235,10 +235,10 @@ def test_an_exit_in_a_bolt_ends_the_process_with_its_code_and_what_was_acked_sta
     for number in (1, 7):
         driver.write(storm_tuple(str(number), [number, "~bvalue", None], "numbers"))
     answers = driver.rest()
-    assert [each["id"] for each in answers if each["command"] == "ack"] == ["1"]
-    (told,) = [each["msg"] for each in answers if each["command"] == "error"]
-    said = "execute raised SystemExit(7): the process of this task ends with exit code 7"
-    assert told.startswith(f"{component}[0]: {said}")
+    assert [answer["id"] for answer in answers if answer["command"] == "ack"] == ["1"]
+    (message,) = [answer["msg"] for answer in answers if answer["command"] == "error"]
+    reason = "execute raised SystemExit(7): the process of this task ends with exit code 7"
+    assert message.startswith(f"{component}[0]: {reason}")
     assert "fail" not in commands(answers) and driver.ended()[0] == 7
 
 
@@ -248,8 +248,8 @@ def test_an_exit_in_a_spout_ends_the_process_with_its_code_and_its_progress(star
     driver.command("activate")
     (tmp_path / "exit").touch()
     driver.write({"id": "", "command": "next"})
-    (told,) = [each["msg"] for each in driver.rest() if each["command"] == "error"]
-    assert told == "numbers[0]: it raised SystemExit(7): the process of this task ends with exit code 7"
+    (message,) = [answer["msg"] for answer in driver.rest() if answer["command"] == "error"]
+    assert message == "numbers[0]: it raised SystemExit(7): the process of this task ends with exit code 7"
     assert driver.ended()[0] == 7 and (tmp_path / "progress").exists() and (tmp_path / "closed").exists()
 
 
@@ -323,10 +323,10 @@ GROUP = {"flakelog.storm.stop.ms": 10_000}
 
 def emits_until(driver, number):
     """Send `next` until this many tuples are emitted, and return the emits."""
-    found = []
-    while len(found) < number:
-        found += emits(driver.command("next"))
-    return found
+    emitted = []
+    while len(emitted) < number:
+        emitted += emits(driver.command("next"))
+    return emitted
 
 
 @pytest.mark.parametrize("store", ["kafka", pytest.param("progress", marks=pytest.mark.soak)])
@@ -349,21 +349,21 @@ def test_messages_of_a_real_topic_go_through_both_processes_and_progress_is_kept
     with ProcessDriver(tmp_path, "counting:make", plan, "log", GROUP) as spout:
         spout.read()
         spout.command("activate")
-        found = emits_until(spout, MESSAGES)
+        emitted = emits_until(spout, MESSAGES)
         with ProcessDriver(tmp_path, "counting:make", plan, "count") as bolt:
             bolt.read()
-            for emit in found:
+            for emit in emitted:
                 bolt.write(storm_tuple(str(emit["id"]), emit["tuple"], "log"))
             outputs = [bolt.read() for _ in range(2 * MESSAGES)]
-            assert {each["tuple"][0] for each in emits(outputs)} == {each["tuple"][2] for each in found}
-            acked = [each["id"] for each in outputs if each["command"] == "ack"]
+            assert {emit["tuple"][0] for emit in emits(outputs)} == {emit["tuple"][2] for emit in emitted}
+            acked = [output["id"] for output in outputs if output["command"] == "ack"]
             assert bolt.ended()[0] == 0
         for id in acked[:-1]:
             spout.command("ack", int(id))
         code, stderr = spout.ended()
         assert code == 0 and "could not be stored" not in stderr
 
-    last = next(each for each in found if each["id"] == int(acked[-1]))
+    last = next(emit for emit in emitted if emit["id"] == int(acked[-1]))
     with ProcessDriver(tmp_path, "counting:make", plan, "log", GROUP) as again:
         again.read()
         again.command("activate")

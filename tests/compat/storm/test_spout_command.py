@@ -177,19 +177,19 @@ def test_a_process_publishes_its_figures_and_takes_them_back_at_a_clean_stop(bro
 
     def published():
         with Client(broker.address) as client:
-            if "__flakelog_topologies" not in [each.name for each in client.topics()]:
+            if "__flakelog_topologies" not in [listed.name for listed in client.topics()]:
                 return []
-        found = [each for each in running(documents(broker), now_ms=0) if each["topology"] == topic]
-        return [each for each in found if each["lag"]["lag"] == 0]
+        own_documents = [document for document in running(documents(broker), now_ms=0) if document["topology"] == topic]
+        return [document for document in own_documents if document["lag"]["lag"] == 0]
 
-    (found,) = until(published, "the document")
-    assert (found["pid"], found["dead_letter_topics"]) == (run.process.pid, [f"{topic}.dead-letters"])
-    assert [each["name"] for each in found["components"]] == ["lines", "count"]
+    (document,) = until(published, "the document")
+    assert (document["pid"], document["dead_letter_topics"]) == (run.process.pid, [f"{topic}.dead-letters"])
+    assert [component["name"] for component in document["components"]] == ["lines", "count"]
     assert run.stop() == 0
-    assert documents(broker)[-1] == (f"{topic}/{found['run_id']}".encode(), None)
+    assert documents(broker)[-1] == (f"{topic}/{document['run_id']}".encode(), None)
     with Client(broker.address) as client:
         values = client.run(describe_configs(client.core, Resource(TOPIC, "__flakelog_topologies")))
-    assert ("cleanup.policy", "compact") in [(each.name, each.value) for each in values]
+    assert ("cleanup.policy", "compact") in [(config.name, config.value) for config in values]
 
 
 def bury(client, topic, offset, reason, value):
@@ -234,7 +234,7 @@ def test_dead_letters_are_counted_by_reason_shown_and_sent_back_as_they_were(bro
 def listed(flakelog, topic, *more):
     """Return the places of the letters that are listed."""
     out = flakelog(" ".join(["spout dead list --json", topic, *more]))[1]
-    return [f"{each['partition']}:{each['offset']}" for each in map(json.loads, out.splitlines())]
+    return [f"{letter['partition']}:{letter['offset']}" for letter in map(json.loads, out.splitlines())]
 
 
 def test_a_letter_that_was_sent_back_is_listed_and_sent_no_more(broker, flakelog, letters):
@@ -278,7 +278,7 @@ def test_dead_letters_are_sent_by_id_and_dropped_up_to_an_offset(flakelog, lette
 
 
 def test_what_is_not_there_is_named_with_what_is(flakelog, letters):
-    for command, said in (
+    for command, refusal in (
         (f"send {letters}", "name what to send: --all, --reason, --id or --letter"),
         (f"send {letters} --reason tired", "the reasons are: attempts, undecodable"),
         (f"send {letters} --id 9", "no dead letter has id 9"),
@@ -287,7 +287,7 @@ def test_what_is_not_there_is_named_with_what_is(flakelog, letters):
         ("list no-such-topic", "there is no topic no-such-topic.dead-letters"),
     ):
         code, _, err = flakelog(f"spout dead {command}")
-        assert code in (1, 2) and said in err, err
+        assert code in (1, 2) and refusal in err, err
 
 
 def test_stored_progress_is_shown_exported_and_moved_while_the_topology_is_stopped(broker, flakelog, topic, tmp_path):
@@ -296,7 +296,10 @@ def test_stored_progress_is_shown_exported_and_moved_while_the_topology_is_stopp
     run = Run(tmp_path, broker.address, topic, stderr=subprocess.DEVNULL)
     shown = f"spout progress show {id} {store} --json"
     until(lambda: flakelog(shown)[0] == 0 and json.loads(flakelog(shown)[1])["lag"] == 0, "the stored progress")
-    until(lambda: any(each["topology"] == topic for each in running(documents(broker), now_ms=0)), "the document")
+    until(
+        lambda: any(document["topology"] == topic for document in running(documents(broker), now_ms=0)),
+        "the document",
+    )
     code, _, err = flakelog(f"spout progress move {id} --to earliest --execute {store}")
     assert code == 1 and f"topology {topic} runs on" in err and f"process {run.process.pid}: stop it first" in err
     assert run.stop() == 0

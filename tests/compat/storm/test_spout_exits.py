@@ -93,16 +93,16 @@ def start(broker, name, tmp_path):
         return processes[-1]
 
     yield begin
-    for each in processes:
-        each.kill()
-        each.wait()
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("which", ["step", "thread", "coroutine", "gather"])
 def test_an_exit_in_a_bolt_is_the_exit_code_and_its_message_comes_again(start, tmp_path, name, which):
     assert start(which, b"a", b"exit", b"c").wait(SECONDS) == 7
     log = (tmp_path / "err").read_text()
-    (line,) = [each for each in log.splitlines() if "SystemExit" in each]
+    (line,) = [line for line in log.splitlines() if "SystemExit" in line]
     assert "work[0]: execute raised SystemExit(7): the topology stops with exit code 7" in line
     assert f"comes again at the next start; {name}-0 offset 1" in line
     assert "Traceback" not in log and "ends nothing" not in log and "topology 'exits' stopped after" in log

@@ -69,27 +69,27 @@ class Site:
 
     def await_copies(self):
         """Wait until each message has a copy that a read_committed consumer sees."""
-        found = []
+        copies = []
 
         def are_there():
             offset = 0
-            found.clear()
+            copies.clear()
             while True:
                 records, after = self.client.fetch(f"{self.name}-out", 0, offset, max_wait_ms=10, committed=True)
-                found.extend(int(each.value) for each in records)
+                copies.extend(int(record.value) for record in records)
                 if after == offset:
-                    return len(found) >= self.sent
+                    return len(copies) >= self.sent
                 offset = after
 
         until(are_there, what=f"{self.sent} copies")
-        assert sorted(found) == list(range(self.sent))
+        assert sorted(copies) == list(range(self.sent))
 
     def group(self):
         return until(lambda: group_of(self.client, self.name), "a coordinator")
 
     def shares(self):
         """Return the partitions of each member, by its id's beginning: the name of a static member."""
-        return {each.member_id[:-37]: sorted(each.partitions) for each in self.group().members}
+        return {member.member_id[:-37]: sorted(member.partitions) for member in self.group().members}
 
     def await_shares(self, *names):
         def are_even():
@@ -158,7 +158,7 @@ def test_a_second_process_of_the_name_ends_the_first_with_one_line_and_goes_on_e
     assert first.wait(SECONDS) == 9
     site.send(20)
     site.await_copies()
-    (line,) = [each for each in first.log.splitlines() if "FENCED_INSTANCE_ID" in each]
+    (line,) = [line for line in first.log.splitlines() if "FENCED_INSTANCE_ID" in line]
     assert f"another process has joined group {site.name} as 'a-in'" in line and "exit code 9" in line
     assert "Traceback" not in first.log and "lost" not in first.log
     assert second.poll() is None and "FENCED" not in second.log

@@ -64,8 +64,8 @@ class Lines:
 
 @pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
 def address(request):
-    found = request.getfixturevalue("broker" if request.param == "flakelog" else "kafka")
-    return getattr(found, "address", found)
+    server = request.getfixturevalue("broker" if request.param == "flakelog" else "kafka")
+    return getattr(server, "address", server)
 
 
 @pytest.fixture
@@ -129,8 +129,8 @@ def test_a_second_process_of_one_id_takes_over_and_both_say_so(broker, tmp_path)
         with Lines(broker.address, tmp_path / "store", "owners", errors=True) as first:
             first.log("begins at offset 0: nothing stored")
             with Lines(broker.address, tmp_path / "store", "owners", errors=True) as second:
-                said = second.log(f"continues the progress of process {first.process.pid} on {gethostname()} in ")
-                assert "/flakelog-spouts/lines.log, which stops reading if it is alive" in said
+                notice = second.log(f"continues the progress of process {first.process.pid} on {gethostname()} in ")
+                assert "/flakelog-spouts/lines.log, which stops reading if it is alive" in notice
                 produce(client, "owners", "a")
                 taken = first.log("another process took over owners-0")
                 assert f"written by process {second.process.pid} on {gethostname()}" in taken and "stop one" in taken

@@ -181,12 +181,12 @@ def letters_by_reason(servers, topic, reasons):
     """Read dead letters until there are so many reasons. A kill may repeat a letter, as it may repeat a message."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = {}
+    letters = {}
     try:
-        while len(found) < reasons:
-            got = consumer.poll(1.0)
-            if got is not None and got.error() is None:
-                found[dict(got.headers())["flakelog-dead-reason"]] = got
+        while len(letters) < reasons:
+            letter = consumer.poll(1.0)
+            if letter is not None and letter.error() is None:
+                letters[dict(letter.headers())["flakelog-dead-reason"]] = letter
     finally:
         consumer.close()
-    return found
+    return letters

@@ -26,8 +26,8 @@ def test_a_missing_broker_and_a_missing_topic_are_named_and_so_is_their_return(t
         first = program.wait_for_error("words ListPartitions failed: no broker answers")
         assert address in first and "start one with: flakelog server" in first
         server.start()
-        said = program.wait_for_error("words ListPartitions still fails: topic words: UNKNOWN_TOPIC_OR_PARTITION")
-        assert "create it with: flakelog topic create words" in said
+        reminder = program.wait_for_error("words ListPartitions still fails: topic words: UNKNOWN_TOPIC_OR_PARTITION")
+        assert "create it with: flakelog topic create words" in reminder
         with Client(address) as client:
             client.create_topic("words")
         program.wait_for_error("words ListPartitions works again")

@@ -55,7 +55,7 @@ class Run:
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     def seen(self, component):
-        return {each["n"] for each in self.notes(component)}
+        return {note["n"] for note in self.notes(component)}
 
     def await_all(self, numbers):
         wanted = set(numbers) - {UNLUCKY}
@@ -83,15 +83,15 @@ def run(broker, tmp_path_factory):
 
 def tasks_by_number(run, component, stream):
     """Return the tasks that got each number on a stream."""
-    found = {}
-    for each in run.notes(component):
-        if each["stream"] == stream:
-            found.setdefault(each["n"], set()).add(each["task"])
-    return found
+    tasks = {}
+    for note in run.notes(component):
+        if note["stream"] == stream:
+            tasks.setdefault(note["n"], set()).add(note["task"])
+    return tasks
 
 
 def test_each_grouping_gives_a_tuple_to_the_tasks_it_chooses(run):
-    by_key = {(each["n"] % KEYS, each["task"]) for each in run.notes("by-key")}
+    by_key = {(note["n"] % KEYS, note["task"]) for note in run.notes("by-key")}
     assert len(by_key) == KEYS and {task for _, task in by_key} == {0, 1}, "fields: each key has one task"
     assert tasks_by_number(run, "spread", "route/even") == {n: {0, 1} for n in EVEN}, "all"
     assert tasks_by_number(run, "spread", "route/chosen") == {n: {n % 2} for n in LUCKY}, "direct"
@@ -102,16 +102,16 @@ def test_each_grouping_gives_a_tuple_to_the_tasks_it_chooses(run):
 
 
 def test_a_tuple_tells_its_message_after_two_hops(run):
-    for each in run.notes("by-key"):
-        assert (each["partition"], each["offset"]) == (each["n"] % PARTITIONS, each["n"] // PARTITIONS)
+    for note in run.notes("by-key"):
+        assert (note["partition"], note["offset"]) == (note["n"] % PARTITIONS, note["n"] // PARTITIONS)
 
 
 def attempts_of(run):
-    return Counter(each["n"] for each in run.notes("route") if "first" in each)
+    return Counter(note["n"] for note in run.notes("route") if "first" in note)
 
 
 def test_an_emit_returns_the_tasks_that_storm_chose(run):
-    emitted = {each["n"]: each["emitted_to"] for each in run.notes("route") if "emitted_to" in each}
+    emitted = {note["n"]: note["emitted_to"] for note in run.notes("route") if "emitted_to" in note}
     assert emitted.keys() == LUCKY and {len(set(tasks)) for tasks in emitted.values()} == {3}, "one of each bolt"
 
 
@@ -139,7 +139,7 @@ def test_a_message_whose_service_is_away_is_executed_again_without_a_failure_ins
 def test_a_message_that_always_fails_becomes_a_dead_letter(run):
     def letters():
         with Client(run.broker.address) as client:
-            if f"{TOPIC}.dead-letters" not in [each.name for each in client.topics()]:
+            if f"{TOPIC}.dead-letters" not in [topic.name for topic in client.topics()]:
                 return []
             return client.fetch(f"{TOPIC}.dead-letters", 0, 0)[0]
 
@@ -155,8 +155,8 @@ def test_partitions_are_divided_among_tasks_and_progress_is_stored(run, flakelog
 
     def behind():
         code, out, _ = flakelog(f"spout progress show everything.numbers --store {store} --json")
-        found = [json.loads(line) for line in out.splitlines()] if code == 0 else []
-        return len(found) == PARTITIONS and all(each["lag"] == 0 for each in found)
+        partitions = [json.loads(line) for line in out.splitlines()] if code == 0 else []
+        return len(partitions) == PARTITIONS and all(partition["lag"] == 0 for partition in partitions)
 
     until(behind, "the stored progress of each partition")
 
@@ -165,17 +165,17 @@ def documents(broker):
     """Return the documents of the topology's processes that run."""
     with Client(broker.address) as client:
         records, _ = client.fetch("__flakelog_topologies", 0, 0, max_bytes=1 << 24)
-    found = running([(record.key, record.value) for record in records], now_ms=0)
-    return [each for each in found if each["topology"] == "everything"]
+    published = running([(record.key, record.value) for record in records], now_ms=0)
+    return [document for document in published if document["topology"] == "everything"]
 
 
 def test_each_process_publishes_its_figures_and_together_they_are_those_of_the_topology(run):
     until(lambda: len(documents(run.broker)) == TASKS, "a document of each task")
     figures = run.figures.snapshot()
     names = ("numbers", "route", "by-key", "spread", "one")
-    assert {each.name: len(each.tasks) for each in figures.components} == dict.fromkeys(names, 2)
+    assert {component.name: len(component.tasks) for component in figures.components} == dict.fromkeys(names, 2)
     assert figures.state == "running" and not figures.problems
-    assert sorted(each.partition for each in figures.partitions) == list(range(PARTITIONS))
+    assert sorted(partition.partition for partition in figures.partitions) == list(range(PARTITIONS))
 
 
 def test_the_console_shows_the_topology_inside_storm_as_one(run):
@@ -201,8 +201,8 @@ def test_while_it_is_deactivated_nothing_is_emitted_and_nothing_is_lost(run):
     run.say(later)
 
     def behind():
-        found = [each["lag"] for each in documents(run.broker) for each in each["partitions"]]
-        return None not in found and sum(found) == len(later)
+        lags = [partition["lag"] for document in documents(run.broker) for partition in document["partitions"]]
+        return None not in lags and sum(lags) == len(later)
 
     until(behind, "the figures of the messages that wait")
     assert len(run.notes("route")) == before

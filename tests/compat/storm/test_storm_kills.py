@@ -56,18 +56,18 @@ def numbers(first, end):
 
 def notes(directory, component="check"):
     """Return the notes of a component's tasks; the last line of a killed process may be cut off."""
-    found = []
+    parsed = []
     for file in directory.glob(f"{component}-*.jsonl"):
         for line in file.read_text().splitlines():
             try:
-                found.append(json.loads(line))
+                parsed.append(json.loads(line))
             except ValueError:
                 continue
-    return found
+    return parsed
 
 
 def seen(directory, component="check"):
-    return {each["n"] for each in notes(directory, component)}
+    return {note["n"] for note in notes(directory, component)}
 
 
 def components_of(cluster, name=""):
@@ -122,7 +122,7 @@ def test_a_rebalance_hands_partitions_to_new_processes(broker, topic, environmen
         until(lambda: len(now := set(components_of(cluster))) == 4 and not now & before, "four new processes")
         say(broker, topic, numbers(1_000, 2_000))
         until(lambda: len(seen(tmp_path)) == 2_000, "the second thousand")
-        assert {each["pid"] for each in notes(tmp_path) if each["n"] >= 1_000}.isdisjoint(before)
+        assert {note["pid"] for note in notes(tmp_path) if note["n"] >= 1_000}.isdisjoint(before)
         cluster.stop(seconds=1)
 
 
@@ -133,7 +133,7 @@ def test_an_outage_longer_than_all_attempts_makes_no_dead_letter(broker, topic, 
     waiting, lucky = set(range(20, 26)), count(1_020, 100)
 
     def in_vain():
-        return sum(each["n"] in waiting for each in notes(tmp_path, "route"))
+        return sum(note["n"] in waiting for note in notes(tmp_path, "route"))
 
     (tmp_path / "away").touch()
     say(broker, topic, [b'{"n": %d}' % n for n in waiting])
@@ -147,7 +147,7 @@ def test_an_outage_longer_than_all_attempts_makes_no_dead_letter(broker, topic, 
         until(lambda: waiting <= seen(tmp_path, "by-key"), "each message")
         cluster.stop(seconds=1)
     with Client(broker.address) as client:
-        assert f"{topic}.dead-letters" not in [each.name for each in client.topics()]
+        assert f"{topic}.dead-letters" not in [listed.name for listed in client.topics()]
 
 
 def test_a_bolt_that_prepares_for_longer_than_storm_waits_comes_up(broker, topic, environment, tmp_path):
@@ -164,12 +164,15 @@ def test_two_clusters_run_at_once(broker, topic, environment, tmp_path):
     say(broker, topic, numbers(0, 100))
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir(), second.mkdir()
-    with storm_of(NUMBERS, first, **environment) as one, storm_of(NUMBERS, second, **environment) as other:
+    with (
+        storm_of(NUMBERS, first, **environment) as first_cluster,
+        storm_of(NUMBERS, second, **environment) as second_cluster,
+    ):
         until(lambda: len(seen(first)) == len(seen(second)) == 100, "each message in both")
-        one.stop()
+        first_cluster.stop()
         say(broker, topic, numbers(100, 200))
         until(lambda: len(seen(second)) == 200, "messages after the other cluster's end")
-        other.stop()
+        second_cluster.stop()
 
 
 def test_the_demos_topology_counts_each_flight_once_through_a_kill(broker, topic, environment, tmp_path):
@@ -189,7 +192,7 @@ def test_the_demos_topology_counts_each_flight_once_through_a_kill(broker, topic
         until(lambda: counted(tmp_path) == len(flights), "each flight")
         cluster.stop(seconds=2)
     by_carrier = flights.groupby("carrier")["n"].count().to_dict()
-    assert {carrier: found.flights for carrier, found in figures(tmp_path).items()} == by_carrier
+    assert {carrier: figure.flights for carrier, figure in figures(tmp_path).items()} == by_carrier
 
 
 class Command:
@@ -212,8 +215,8 @@ class Command:
 
     def metric(self, name):
         with urlopen(f"http://{self.site}/metrics", timeout=SECONDS) as answer:
-            found = [line.split()[-1] for line in answer.read().decode().splitlines() if line.startswith(name)]
-        return float(found[0]) if found else None
+            values = [line.split()[-1] for line in answer.read().decode().splitlines() if line.startswith(name)]
+        return float(values[0]) if values else None
 
     def until(self, line):
         until(lambda: line in self.log.read_text(), line)
@@ -227,13 +230,13 @@ class Command:
 def test_the_command_runs_an_example_in_storm_and_goes_on_where_it_stopped(broker, tmp_path):
     def say_lines(*lines):
         with Client(broker.address) as client:
-            if "lines" not in [each.name for each in client.topics()]:
+            if "lines" not in [topic.name for topic in client.topics()]:
                 client.create_topic("lines")
             records = [BatchRecord(n, 0, None, line) for n, line in enumerate(lines)]
             client.produce("lines", 0, encode_batch(records, base_timestamp_ms=0))
 
     with Client(broker.address) as client:
-        if "lines" in [each.name for each in client.topics()]:
+        if "lines" in [topic.name for topic in client.topics()]:
             client.delete_topic("lines")
     say_lines(b"the quick fox", b"the dog")
     command = Command(broker, tmp_path)
@@ -251,7 +254,7 @@ def test_the_command_runs_an_example_in_storm_and_goes_on_where_it_stopped(broke
 
 def test_the_command_says_that_a_killed_component_ended_the_cluster(broker, tmp_path):
     with Client(broker.address) as client:
-        if "lines" not in [each.name for each in client.topics()]:
+        if "lines" not in [topic.name for topic in client.topics()]:
             client.create_topic("lines")
     command = Command(broker, tmp_path)
     command.until("Launched subprocess with pid")
@@ -277,8 +280,8 @@ def test_a_packed_environment_comes_from_the_blobstore_and_storm_starts_a_killed
         pytest.skip(f"pex could not get the packages: {made.stderr.splitlines()[-1:]}")
     done = run([*NAMESPACES, sys.executable, "-m", "tests.compat.storm.storm_cluster_program", tmp_path], ROOT)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["after"] and found["killed"] not in found["after"]
+    pids = json.loads(done.stdout.splitlines()[-1])
+    assert pids["after"] and pids["killed"] not in pids["after"]
 
 
 def run(command, directory):
