@@ -177,7 +177,7 @@ def kafka_python(address):
 def _kafka_python_node(admin, partition):
     """Ask the node about its quorum, directories, leaders, reassignments, config resources and SCRAM credentials."""
     admin.describe_metadata_quorum()
-    (directory,) = {each["log_dir"] for broker in admin.describe_log_dirs() for each in broker["log_dirs"]}
+    (directory,) = {log_dir["log_dir"] for broker in admin.describe_log_dirs() for log_dir in broker["log_dirs"]}
     admin.alter_replica_log_dirs({(TOPIC, 0, 1): directory})
     admin.elect_leaders(PREFERRED, {TOPIC: [0]}, raise_errors=False)
     admin.alter_partition_reassignments({partition: [1]})
@@ -420,7 +420,7 @@ def missing(client):
 
 def version(client):
     if client == "java":
-        return next(each for each in CLASSPATH.read_text().split(":") if "kafka-clients-" in each)[-9:-4]
+        return next(jar for jar in CLASSPATH.read_text().split(":") if "kafka-clients-" in jar)[-9:-4]
     if client.startswith("franz-go"):
         return stock_go.version()
     packages = {"kafkajs": "kafkajs", "platformatic": "@platformatic/kafka"}
@@ -447,17 +447,17 @@ def _without_repeats(exchanges):
     of all, because every connection begins with it.
     """
     seen = Counter()
-    kept = []
-    for each in exchanges:
-        if each.answer is None and each.api_key != PRODUCE:
+    selected = []
+    for exchange in exchanges:
+        if exchange.answer is None and exchange.api_key != PRODUCE:
             continue
-        if each.api_key == API_VERSIONS and kept:
+        if exchange.api_key == API_VERSIONS and selected:
             continue
-        kind = each.connection, each.api_key, each.version
+        kind = exchange.connection, exchange.api_key, exchange.version
         seen[kind] += 1
         if seen[kind] <= REPEATED_MAX:
-            kept.append(each)
-    return kept
+            selected.append(exchange)
+    return selected
 
 
 def main():
@@ -474,10 +474,10 @@ def main():
 
 def print_versions():
     """Print the served versions of each API that some golden file covers, and those that no file covers."""
-    asked = frames.asked()
+    covered = frames.asked()
     for key, api in APIS.items():
         served = set(range(api.oldest, api.newest + 1))
-        print(f"{api.name}: has {sorted(served & asked[key])}, lacks {sorted(served - asked[key])}")
+        print(f"{api.name}: has {sorted(served & covered[key])}, lacks {sorted(served - covered[key])}")
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class Librdkafka:
         consumer.subscribe([topic])
 
         def poll():
-            return [each.value().decode() for each in consumer.consume(count, POLL_MS / 1000) if not each.error()]
+            return [record.value().decode() for record in consumer.consume(count, POLL_MS / 1000) if not record.error()]
 
         try:
             values = gather(poll, count)
@@ -130,7 +130,7 @@ class KafkaPython:
         consumer = kafka.KafkaConsumer(topic, bootstrap_servers=self._address, **own)
 
         def poll():
-            return [each.value.decode() for records in consumer.poll(JOIN_MS).values() for each in records]
+            return [record.value.decode() for records in consumer.poll(JOIN_MS).values() for record in records]
 
         try:
             values = gather(poll, count)

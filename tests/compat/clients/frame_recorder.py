@@ -44,8 +44,8 @@ class FrameRecorder:
         return self
 
     def __exit__(self, *_):
-        for each in (self._listening, *self._sockets):
-            _shut(each)
+        for endpoint in (self._listening, *self._sockets):
+            _shut(endpoint)
 
     def exchanges(self):
         """Return the exchanges recorded so far."""
@@ -69,14 +69,14 @@ class FrameRecorder:
                 continue
             self._sockets.append(broker)
             number = next(self._numbers)
-            for source, target, keep in ((client, broker, self._asked), (broker, client, self._answered)):
+            for source, target, keep in ((client, broker, self._record_request), (broker, client, self._record_answer)):
                 threading.Thread(target=_pump, args=(source, target, number, keep), daemon=True).start()
 
-    def _asked(self, connection, frame):
+    def _record_request(self, connection, frame):
         with self._lock:
             self._requests.append((connection, frame))
 
-    def _answered(self, connection, frame):
+    def _record_answer(self, connection, frame):
         with self._lock:
             self._answers[connection, frame[:4]] = frame
 
@@ -102,9 +102,9 @@ def _read(source, size):
     return data
 
 
-def _shut(each):
+def _shut(endpoint):
     try:
-        each.shutdown(socket.SHUT_RDWR)
+        endpoint.shutdown(socket.SHUT_RDWR)
     except OSError:
         pass  # the peer closed first
-    each.close()
+    endpoint.close()

@@ -33,7 +33,7 @@ def newest(address):
 
 class _Session:
     def __init__(self, address, versions):
-        self._where = {"address": address, "versions": versions}
+        self._common = {"address": address, "versions": versions}
         self._topic_id = NO_ID
 
     def run(self):
@@ -51,7 +51,7 @@ class _Session:
             self._end()
 
     def _do(self, name, **arguments):
-        return self._go.ask(name, **self._where | arguments)
+        return self._go.ask(name, **self._common | arguments)
 
     def _ask(self, api, **fields):
         return self._do("ask", key=KEYS[api], fields=fields)
@@ -71,14 +71,14 @@ class _Session:
 
     def _transact(self, **arguments):
         """Run a transaction with FindCoordinator v1 or later, because v0 knows only groups."""
-        key, versions = KEYS["FindCoordinator"], self._where["versions"]
+        key, versions = KEYS["FindCoordinator"], self._common["versions"]
         return self._do("transact", versions=versions | {key: max(versions[key], 1)}, **arguments)
 
     def _reads(self):
-        asked = {"Partition": 0, "CurrentLeaderEpoch": -1}
+        partition = {"Partition": 0, "CurrentLeaderEpoch": -1}
         self._ask("Metadata", Topics=[{"Topic": TOPIC}])
-        self._ask("ListOffsets", ReplicaID=-1, **_of_topic(asked | {"Timestamp": -1}))
-        self._ask("OffsetForLeaderEpoch", ReplicaID=-1, **_of_topic(asked | {"LeaderEpoch": 0}))
+        self._ask("ListOffsets", ReplicaID=-1, **_of_topic(partition | {"Timestamp": -1}))
+        self._ask("OffsetForLeaderEpoch", ReplicaID=-1, **_of_topic(partition | {"LeaderEpoch": 0}))
 
     def _offsets(self):
         partitions = {"Topic": TOPIC, "TopicID": self._topic_id, "Partitions": [0]}
@@ -93,16 +93,16 @@ class _Session:
 
     def _transaction(self):
         """Send each request of a transaction explicitly, because franz-go itself sends only what its rules need."""
-        who = {"TransactionalID": "by hand"}
-        made = self._ask("InitProducerId", TransactionTimeoutMillis=WAIT_MS, ProducerID=-1, ProducerEpoch=-1, **who)
-        who |= {"ProducerID": made["ProducerID"], "ProducerEpoch": made["ProducerEpoch"]}
-        self._ask("AddPartitionsToTxn", **who, **_of_topic(1))
-        self._ask("AddOffsetsToTxn", Group=GROUP, **who)
+        ids = {"TransactionalID": "by hand"}
+        made = self._ask("InitProducerId", TransactionTimeoutMillis=WAIT_MS, ProducerID=-1, ProducerEpoch=-1, **ids)
+        ids |= {"ProducerID": made["ProducerID"], "ProducerEpoch": made["ProducerEpoch"]}
+        self._ask("AddPartitionsToTxn", **ids, **_of_topic(1))
+        self._ask("AddOffsetsToTxn", Group=GROUP, **ids)
         offset = {"Partition": 0, "Offset": 2, "LeaderEpoch": -1}
-        self._ask("TxnOffsetCommit", Group=GROUP, Generation=-1, **who, **_of_topic(offset))
+        self._ask("TxnOffsetCommit", Group=GROUP, Generation=-1, **ids, **_of_topic(offset))
         self._ask("DescribeTransactions", TransactionalIDs=["by hand"])
         self._ask("ListTransactions", DurationFilterMillis=-1)
-        self._ask("EndTxn", Commit=True, **who)
+        self._ask("EndTxn", Commit=True, **ids)
 
     def _hanging_transaction(self):
         producer, epoch = self._transact(

@@ -25,5 +25,5 @@ def missing():
 
 
 def version():
-    (found,) = re.findall(r"^\s+github\.com/twmb/franz-go v(\S+)$", (HERE / "go.mod").read_text(), re.MULTILINE)
-    return found
+    (release,) = re.findall(r"^\s+github\.com/twmb/franz-go v(\S+)$", (HERE / "go.mod").read_text(), re.MULTILINE)
+    return release

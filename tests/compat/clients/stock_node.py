@@ -50,8 +50,8 @@ def find_node():
 def version_of(node):
     """Return (major, minor), or (0, 0) if `node` does not run here."""
     try:
-        said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+        stdout = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return 0, 0
-    major, minor, *_ = said.strip().removeprefix("v").split(".")
+    major, minor, *_ = stdout.strip().removeprefix("v").split(".")
     return int(major), int(minor)

@@ -89,20 +89,20 @@ def test_confluent_describes_and_alters_a_topics_settings(admin, topic):
     ]
     only(admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)]))
     after = settings(admin, ResourceType.TOPIC, topic)
-    found = {name: after[name].value for name in ("retention.ms", "cleanup.policy", "segment.bytes")}
-    assert found == {"retention.ms": "60000", "cleanup.policy": "delete,compact", "segment.bytes": "1073741824"}
+    values = {name: after[name].value for name in ("retention.ms", "cleanup.policy", "segment.bytes")}
+    assert values == {"retention.ms": "60000", "cleanup.policy": "delete,compact", "segment.bytes": "1073741824"}
     only(admin.alter_configs([ConfigResource(ResourceType.TOPIC, topic, set_config={"max.message.bytes": "5000"})]))
     assert settings(admin, ResourceType.TOPIC, topic)["retention.ms"].value == "86400000"
 
 
 def test_confluent_describes_and_alters_a_brokers_settings(admin, topic):
-    found = settings(admin, ResourceType.BROKER, "1")
-    assert found["node.id"].is_read_only and found["num.io.threads"].value == "16"
-    assert found["log.dirs"].value.endswith("data") and len(found) > 200
+    configs = settings(admin, ResourceType.BROKER, "1")
+    assert configs["node.id"].is_read_only and configs["num.io.threads"].value == "16"
+    assert configs["log.dirs"].value.endswith("data") and len(configs) > 200
     change = [ConfigEntry("log.flush.interval.ms", "5000", incremental_operation=AlterConfigOpType.SET)]
     only(admin.incremental_alter_configs([ConfigResource(ResourceType.BROKER, "1", incremental_configs=change)]))
-    found = settings(admin, ResourceType.TOPIC, topic)["flush.ms"]
-    assert (found.value, found.source) == ("5000", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
+    flush_ms = settings(admin, ResourceType.TOPIC, topic)["flush.ms"]
+    assert (flush_ms.value, flush_ms.source) == ("5000", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
     change = [ConfigEntry("log.flush.interval.ms", None, incremental_operation=AlterConfigOpType.DELETE)]
     only(admin.incremental_alter_configs([ConfigResource(ResourceType.BROKER, "1", incremental_configs=change)]))
     change = [ConfigEntry("node.id", "2", incremental_operation=AlterConfigOpType.SET)]
@@ -128,15 +128,15 @@ def test_confluent_describes_the_cluster_and_topics(admin, topic):
 
 
 def test_kafka_python_describes_and_alters_settings(python_admin, topic):
-    def found(name):
+    def described(name):
         resources = [PythonResource(ConfigResourceType.TOPIC, topic)]
         return python_admin.describe_configs(resources, config_filter="all")["topic"][topic][name]
 
-    assert found("segment.bytes")["value"] == "1048576"
+    assert described("segment.bytes")["value"] == "1048576"
     python_admin.alter_configs([PythonResource(ConfigResourceType.TOPIC, topic, {"segment.bytes": "2097152"})])
-    assert found("segment.bytes")["value"] == "2097152"
+    assert described("segment.bytes")["value"] == "2097152"
     python_admin.reset_configs([PythonResource(ConfigResourceType.TOPIC, topic, ["segment.bytes"])])
-    assert found("segment.bytes")["value"] == "1073741824"
+    assert described("segment.bytes")["value"] == "1073741824"
 
 
 def test_kafka_python_makes_grows_and_describes_topics(python_admin):
@@ -154,7 +154,7 @@ def test_confluent_sets_and_describes_credentials(admin):
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8_192)
     only(admin.alter_user_scram_credentials([UserScramCredentialUpsertion("ann", info, b"secret")]))
     described = admin.describe_user_scram_credentials(["ann"])["ann"].result(SECONDS)
-    assert [(each.mechanism, each.iterations) for each in described.scram_credential_infos] == [
+    assert [(info.mechanism, info.iterations) for info in described.scram_credential_infos] == [
         (ScramMechanism.SCRAM_SHA_256, 8_192)
     ]
 
@@ -175,15 +175,15 @@ def test_confluent_learns_that_no_leader_needs_to_be_elected(admin, topic):
 
 
 def test_kafka_python_describes_directories_features_and_reassignments(python_admin, topic):
-    ((directory,),) = [each["log_dirs"] for each in python_admin.describe_log_dirs()]
-    assert topic in [each["name"] for each in directory["topics"]] and directory["usable_bytes"] > 0
+    ((directory,),) = [broker["log_dirs"] for broker in python_admin.describe_log_dirs()]
+    assert topic in [listed["name"] for listed in directory["topics"]] and directory["usable_bytes"] > 0
     assert python_admin.describe_features()["metadata.version"]["finalized"] == (25, 25)
     assert python_admin.update_features({"metadata.version": 25}) == {"metadata.version": "OK"}
     with pytest.raises(kafka.errors.InvalidUpdateVersionError):
         python_admin.update_features({"metadata.version": 24})
     assert python_admin.list_partition_reassignments() == {}
-    place = kafka.TopicPartition(topic, 0)
-    (error,) = python_admin.alter_partition_reassignments({place: [7]}).values()
+    partition = kafka.TopicPartition(topic, 0)
+    (error,) = python_admin.alter_partition_reassignments({partition: [7]}).values()
     assert error is kafka.errors.InvalidReplicationAssignmentError
     assert ("topic", topic) in [
         (kind, name) for kind, names in python_admin.list_config_resources().items() for name in names

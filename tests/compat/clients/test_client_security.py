@@ -358,8 +358,8 @@ def interrupting(login, calls):
         calls.append("login")
         raise Interrupted
 
-    kept = {name: text for name, text in login("OAUTHBEARER").items() if name != "sasl.jaas.config"}
-    return kept | {"oauth_cb": token}
+    properties = {name: text for name, text in login("OAUTHBEARER").items() if name != "sasl.jaas.config"}
+    return properties | {"oauth_cb": token}
 
 
 def test_a_connection_whose_login_was_interrupted_is_not_used_again(at, login):

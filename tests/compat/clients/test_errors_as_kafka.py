@@ -11,7 +11,7 @@ from tests.compat.raw_connection import SocketLine
 DIFFERENT = {"node.id", "retention.ms", "log.retention.ms", "security.inter.broker.protocol"}
 
 
-def told(address, case, version, topic):
+def codes_or_exception(address, case, version, topic):
     """Return the error codes of Kafka's answer, or the exception that prevented an answer."""
     try:
         return codes_of(case.ask(World(SocketLine(address), case.api, version, topic)))
@@ -24,9 +24,9 @@ def test_kafka_refuses_each_request_with_the_same_error(kafka):
     differ = []
     for case in CASES:
         for version in () if case.inside else case.versions:
-            found = told(kafka, case, version, topic)
-            if case.kafkas not in found:
-                differ.append(f"{case.api} v{version}: {case.code.name}, Kafka {found}")
+            codes = codes_or_exception(kafka, case, version, topic)
+            if case.kafkas not in codes:
+                differ.append(f"{case.api} v{version}: {case.code.name}, Kafka {codes}")
     assert not differ, "\n".join(differ)
 
 
@@ -40,11 +40,11 @@ def test_kafka_says_what_our_messages_begin_with(kafka):
 
 def sources(address, kind, name):
     """Return {setting: names of its synonyms in order}, without those configured on either server."""
-    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-    fields = {"resources": [asked], "include_synonyms": True, "include_documentation": False}
-    (found,) = World(SocketLine(address), "DescribeConfigs", 4).ask("DescribeConfigs", fields).results
-    told = ConfigSource.TOPIC, ConfigSource.DEFAULT
-    return {each.name: [syn.name for syn in each.synonyms if syn.source in told] for each in found.configs}
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+    fields = {"resources": [resource], "include_synonyms": True, "include_documentation": False}
+    (result,) = World(SocketLine(address), "DescribeConfigs", 4).ask("DescribeConfigs", fields).results
+    defaults = ConfigSource.TOPIC, ConfigSource.DEFAULT
+    return {config.name: [syn.name for syn in config.synonyms if syn.source in defaults] for config in result.configs}
 
 
 def test_settings_come_from_where_they_do_in_kafka(kafka, broker):

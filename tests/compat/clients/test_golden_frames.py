@@ -15,10 +15,10 @@ def test_the_golden_frames_of_a_client_are_those_it_sends(client, tmp_path):
     if reason := missing(client):
         pytest.skip(reason)
     golden = frames.read(frames.HERE / f"{client}{frames.SUFFIX}")
-    assert asked(capture(client, tmp_path)) == asked(golden)
+    assert kinds_of(capture(client, tmp_path)) == kinds_of(golden)
 
 
-def asked(exchanges):
+def kinds_of(exchanges):
     """Return (API key, version, answered) of all exchanges except heartbeats, which come at unpredictable times."""
     heartbeat = 12
     return {(e.api_key, e.version, e.answer is not None) for e in exchanges if e.api_key != heartbeat}

@@ -31,10 +31,10 @@ def server(java, tmp_path_factory):
 def ask(java, server):
     """Return ask("produce", topic=..., ...), which returns the Java client's answer or raises ClientError."""
 
-    def asked(call, /, **arguments):
+    def ask_server(call, /, **arguments):
         return java.ask(call, address=server.address, **arguments)
 
-    return asked
+    return ask_server
 
 
 @pytest.fixture
@@ -206,8 +206,8 @@ def test_topics_are_made_described_and_deleted(ask):
 def test_offsets_by_kind(ask, topic):
     for time in (1_000_000, 3_000_000, 2_000_000):
         ask("produce", topic=topic, values=[f"at {time}"], timestamp=time)
-    found = ask("listOffsets", topic=topic, time=1_000_001)
-    assert found == {"earliest": 0, "latest": 3, "max_timestamp": 1, "time": 1}
+    offsets = ask("listOffsets", topic=topic, time=1_000_001)
+    assert offsets == {"earliest": 0, "latest": 3, "max_timestamp": 1, "time": 1}
 
 
 def test_records_are_deleted_up_to_an_offset(ask, topic):
@@ -313,9 +313,9 @@ def test_what_only_a_cluster_has_is_answered_as_by_one_node(ask, topic):
 
 
 def test_config_resources_are_listed(ask, topic):
-    found = ask("listConfigResources")
-    assert f"TOPIC {topic}" in found
-    assert f"BROKER {ask('describeCluster')['controller']}" in found
+    resources = ask("listConfigResources")
+    assert f"TOPIC {topic}" in resources
+    assert f"BROKER {ask('describeCluster')['controller']}" in resources
 
 
 def test_without_an_authorizer_everybody_may_do_everything(ask, topic):

@@ -66,9 +66,9 @@ def test_the_metadata_names_the_node_and_the_topics(kcat, server, topic):
     metadata = json.loads(kcat("-L", "-J", "-t", topic))
     (node,) = metadata["brokers"]
     assert node["name"] == server.address and metadata["controllerid"] == node["id"]
-    (found,) = metadata["topics"]
-    assert found["topic"] == topic
-    (partition,) = found["partitions"]
+    (described,) = metadata["topics"]
+    assert described["topic"] == topic
+    (partition,) = described["partitions"]
     assert partition["leader"] == node["id"] and partition["isrs"] == [{"id": node["id"]}]
 
 
@@ -92,5 +92,5 @@ def test_a_group_goes_on_where_it_has_committed(kcat, topic):
 def test_a_transaction_is_read_once_it_is_committed(kcat, topic):
     """kcat commits its transaction when its input ends, and a read_committed consumer then reads the messages."""
     kcat("-P", "-t", topic, "-X", f"transactional.id=id-{topic}", stdin="one\ntwo\n")
-    found = read(kcat, topic, "-X", "isolation.level=read_committed")
-    assert [message["payload"] for message in found] == ["one", "two"]
+    messages = read(kcat, topic, "-X", "isolation.level=read_committed")
+    assert [message["payload"] for message in messages] == ["one", "two"]

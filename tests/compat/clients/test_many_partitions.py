@@ -48,7 +48,7 @@ def produce(server, topic, label, partitions=PARTITIONS):
 def figure(server, name):
     with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
         families = text_string_to_metric_families(answer.read().decode())
-    return {each.name: each.value for family in families for each in family.samples}[name]
+    return {sample.name: sample.value for family in families for sample in family.samples}[name]
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -76,8 +76,8 @@ def test_a_consumer_that_knows_sessions_keeps_one_over_all_its_partitions(server
         sent_bytes = figure(server, "flakelog_network_sent_bytes_total") - before
         assert 0 < sent_bytes < 30 * PARTITIONS, "several answers, together less than a single one with all partitions"
         produce(server, topic, "then")
-        found = gather(lambda: [each for some in consumer.poll(100).values() for each in some], PARTITIONS)
-        assert {each.value for each in found} == {f"then {partition}".encode() for partition in range(PARTITIONS)}
+        records = gather(lambda: [record for some in consumer.poll(100).values() for record in some], PARTITIONS)
+        assert {record.value for record in records} == {f"then {partition}".encode() for partition in range(PARTITIONS)}
     finally:
         consumer.close()
 

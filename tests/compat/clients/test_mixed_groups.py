@@ -64,7 +64,7 @@ class Librdkafka:
 
     @property
     def partitions(self):
-        return {each.partition for each in self._consumer.assignment()}
+        return {assigned.partition for assigned in self._consumer.assignment()}
 
     def poll(self):
         self._consumer.consume(10, 0.05)
@@ -86,7 +86,7 @@ class KafkaPython:
 
     @property
     def partitions(self):
-        return {each.partition for each in self._consumer.assignment()}
+        return {assigned.partition for assigned in self._consumer.assignment()}
 
     def poll(self):
         self._consumer.poll(500)
@@ -96,7 +96,7 @@ class KafkaPython:
 
 
 @pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
-def place(request):
+def membership(request):
     """Return the arguments of a member: the address of Flakelog or Apache Kafka, a new group and a new topic."""
     is_ours = request.param == "flakelog"
     address = request.getfixturevalue("broker").address if is_ours else request.getfixturevalue("kafka")
@@ -128,11 +128,11 @@ def settle(members):
     until(is_shared, what=f"the partitions shared ({[sorted(m.partitions) for m in members]})")
 
 
-def test_a_member_waits_for_another_that_is_busy_and_reports_no_trouble(place):
+def test_a_member_waits_for_another_that_is_busy_and_reports_no_trouble(membership):
     """A JoinGroup waits for members that join late. The broker is there meanwhile, and answers all others."""
-    with closing([KafkaPython(*place)]) as members:  # it joins while its program polls
+    with closing([KafkaPython(*membership)]) as members:  # it joins while its program polls
         settle(members)
-        members.append(Ours(*place, session_ms=6_000))
+        members.append(Ours(*membership, session_ms=6_000))
         busy, ours = members
 
         def has_waited():
@@ -184,15 +184,15 @@ LEADS = pytest.mark.parametrize(
 
 
 @LEADS
-def test_a_group_of_ours_and_a_stock_clients_members_shares_the_partitions(stock, leads, place):
+def test_a_group_of_ours_and_a_stock_clients_members_shares_the_partitions(stock, leads, membership):
     first, second = (Ours, stock) if leads else (stock, Ours)
-    with closing([first(*place)]) as members:
+    with closing([first(*membership)]) as members:
         settle(members)
         before = set(members[0].partitions)
-        members.append(second(*place))
+        members.append(second(*membership))
         settle(members)
         assert members[0].partitions < before, "what it keeps stays with it"
-        members.append(Ours(*place))
+        members.append(Ours(*membership))
         settle(members)
         members.pop(0).close()
         settle(members)

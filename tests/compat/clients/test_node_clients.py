@@ -69,15 +69,15 @@ def test_platformatics_other_codecs(platformatic, codec):
     topic = f"node-{next(_numbers)}"
     platformatic("createTopic", topic=topic)
     platformatic("produce", topic=topic, values=VALUES, codec=codec)
-    found = platformatic("read", topic=topic, group=f"pl-{topic}", count=len(VALUES))
-    assert [value for _, _, _, value, _ in found] == VALUES
+    records = platformatic("read", topic=topic, group=f"pl-{topic}", count=len(VALUES))
+    assert [value for _, _, _, value, _ in records] == VALUES
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_every_kind_of_acknowledgement(ask, topic, acks):
     ask("produce", topic=topic, values=["one", "two"], acks=acks)
-    found = ask("read", topic=topic, group=f"acks-{topic}", count=2)
-    assert [value for _, _, _, value, _ in found] == ["one", "two"]
+    records = ask("read", topic=topic, group=f"acks-{topic}", count=2)
+    assert [value for _, _, _, value, _ in records] == ["one", "two"]
 
 
 def test_an_idempotent_producer(ask, topic):
@@ -96,13 +96,13 @@ def test_a_group_goes_on_where_it_stands_and_is_seen_moved_and_deleted(ask, topi
     ask("read", topic=topic, group=group, count=2)
     assert ask("groupOffset", group=group, topic=topic) == 2
     ask("produce", topic=topic, values=["three"])
-    assert [found[3] for found in ask("read", topic=topic, group=group, count=1)] == ["three"]
+    assert [record[3] for record in ask("read", topic=topic, group=group, count=1)] == ["three"]
     assert group in ask("listGroups")
     assert ask("describeGroup", group=group).capitalize() == "Empty"
     ask("produce", topic=topic, values=["four"])
     ask("setGroupOffset", group=group, topic=topic, offset=1)
     assert ask("groupOffset", group=group, topic=topic) == 1
-    assert [found[3] for found in ask("read", topic=topic, group=group, count=3)] == ["two", "three", "four"]
+    assert [record[3] for record in ask("read", topic=topic, group=group, count=3)] == ["two", "three", "four"]
     ask("deleteGroup", group=group)
     assert group not in ask("listGroups")
 
@@ -156,7 +156,7 @@ def test_partitions_are_added(ask, topic):
 def test_records_are_deleted(ask, topic):
     ask("produce", topic=topic, values=["one", "two", "three"])
     ask("deleteRecords", topic=topic, before=2)
-    assert [found[3] for found in ask("read", topic=topic, group=f"left-{topic}", count=1)] == ["three"]
+    assert [record[3] for record in ask("read", topic=topic, group=f"left-{topic}", count=1)] == ["three"]
 
 
 def test_the_settings_of_a_topic_are_read_and_changed(ask, topic):
@@ -184,10 +184,10 @@ def test_a_transaction_is_seen_as_a_whole_or_not_at_all(ask, topic):
     ask("transaction", id=name, topic=topic, values=["a", "b"])
     ask("transaction", id=f"{name}-2", topic=topic, values=["never"], abort=True)
     ask("transaction", id=f"{name}-3", topic=topic, values=["c"])
-    found = ask("read", topic=topic, group=f"committed-{topic}", count=3, committed=True)
-    assert [value for _, _, _, value, _ in found] == ["a", "b", "c"]
-    found = ask("read", topic=topic, group=f"all-{topic}", count=4)
-    assert [value for _, _, _, value, _ in found] == ["a", "b", "never", "c"]
+    records = ask("read", topic=topic, group=f"committed-{topic}", count=3, committed=True)
+    assert [value for _, _, _, value, _ in records] == ["a", "b", "c"]
+    records = ask("read", topic=topic, group=f"all-{topic}", count=4)
+    assert [value for _, _, _, value, _ in records] == ["a", "b", "never", "c"]
 
 
 def test_kafkajs_commits_offsets_with_its_transaction(kafkajs):

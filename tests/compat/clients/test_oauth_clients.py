@@ -147,7 +147,7 @@ def failures(server):
     return next(float(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def where(server, files, protocol, topic):
+def address_and_topic(server, files, protocol, topic):
     """Return the address of a listener by a name that its certificate has, and the topic, for a peer."""
     return {"address": f"localhost:{server.addresses[f'broker.{protocol}'].rpartition(':')[2]}", "topic": topic}
 
@@ -157,7 +157,7 @@ def where(server, files, protocol, topic):
 def test_franz_go(provider, server, files, protocol, name):
     with Client(server.address) as client:
         client.create_topic(name)
-    call = where(server, files, protocol, name) | {"mechanism": "OAUTHBEARER"}
+    call = address_and_topic(server, files, protocol, name) | {"mechanism": "OAUTHBEARER"}
     call |= {"versions": {key: api.newest for key, api in APIS.items()}}
     call |= {"ca": files.ca.read_text()} if protocol == "SASL_SSL" else {}
     with stock_go.stock_go() as go:
@@ -173,7 +173,7 @@ def test_franz_go(provider, server, files, protocol, name):
 @pytest.mark.skipif(bool(stock_node.missing()), reason=stock_node.missing() or "")
 @each_protocol
 def test_kafkajs(provider, server, files, protocol, name):
-    call = where(server, files, protocol, name)
+    call = address_and_topic(server, files, protocol, name)
     call |= {"tls": {"ca": [files.ca.read_text()]}} if protocol == "SASL_SSL" else {}
     with stock_node.stock_node() as node:
         right = {"token": provider.token()}
@@ -188,7 +188,7 @@ def test_kafkajs(provider, server, files, protocol, name):
 def test_kafkajs_with_an_expired_token(provider, server, files, name):
     """It takes each answer without an error code for a yes, sends its next request, and tries again for 10 s."""
     before = failures(server)
-    call = where(server, files, "SASL_PLAINTEXT", name) | {"sasl": {"token": expired(provider)}}
+    call = address_and_topic(server, files, "SASL_PLAINTEXT", name) | {"sasl": {"token": expired(provider)}}
     with stock_node.stock_node() as node, pytest.raises(ClientError, match="Closed connection"):
         node.ask("kafkajs.produce", values=VALUES, **call)
     until(lambda: failures(server) > before, "the failure in the metrics")
@@ -214,7 +214,7 @@ def test_console_tools_of_kafka(provider, server, files, protocol, source, name,
     if protocol == "SASL_SSL":
         given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": files.ca}
     properties.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
-    address = where(server, files, protocol, name)["address"]
+    address = address_and_topic(server, files, protocol, name)["address"]
     common = "--bootstrap-server", address, "--topic", name, "--command-config", properties
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}", f"{ALLOWED_FILES}={token}"
     with stock_java.StockJava(*allowed) as java:
@@ -237,7 +237,7 @@ def test_kafkas_assertions_are_those_of_our_clients(provider, server, files, mor
     key = tmp_path / "key.pem"
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
     given = login | assertion_settings(provider, key) | more | {"sasl.oauthbearer.scope": "read"}
-    address = where(server, files, "SASL_PLAINTEXT", name)["address"]
+    address = address_and_topic(server, files, "SASL_PLAINTEXT", name)["address"]
     provider.forms.clear()
     with Client(address, security=given) as client:
         client.create_topic(name, 1)

@@ -56,11 +56,11 @@ def make_topic(server, config):
 
 def produce(server, topic, records, **config):
     """Produce (key, value) pairs, and return {offset: (key, value)} as acknowledged."""
-    found = {}
+    produced = {}
 
     def acknowledged(error, message):
         assert error is None, error
-        found[message.offset()] = message.key(), message.value()
+        produced[message.offset()] = message.key(), message.value()
 
     settings = {"bootstrap.servers": server.address, "batch.num.messages": 20, "linger.ms": 1, **QUIET}
     producer = Producer(settings | config)
@@ -68,7 +68,7 @@ def produce(server, topic, records, **config):
         producer.produce(topic, value, key, on_delivery=acknowledged)
         producer.poll(0)
     assert producer.flush(SECONDS) == 0
-    return found
+    return produced
 
 
 def read(server, topic, **config):
@@ -76,15 +76,15 @@ def read(server, topic, **config):
     settings = {"bootstrap.servers": server.address, "group.id": "reader", "enable.partition.eof": True, **config}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    found = {}
+    records = {}
     try:
         while True:
             message = consumer.poll(SECONDS)
             assert message is not None, "neither a record nor the end"
             if message.error() is not None:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                return found
-            found[message.offset()] = message.key(), message.value()
+                return records
+            records[message.offset()] = message.key(), message.value()
     finally:
         consumer.close()
 
@@ -106,13 +106,13 @@ def close_segment(server, topic):
 
 
 def latest(records):
-    found = dict(records[offset] for offset in sorted(records))
-    return {key: value for key, value in found.items() if value is not None}
+    last_values = dict(records[offset] for offset in sorted(records))
+    return {key: value for key, value in last_values.items() if value is not None}
 
 
 def compacted(server, topic, keys):
     """Wait for full compaction, which leaves the last record of each key and the closing record, and return these."""
-    return until(lambda: len(left := read(server, topic)) <= keys + 1 and left, what="compaction")
+    return until(lambda: len(remaining := read(server, topic)) <= keys + 1 and remaining, what="compaction")
 
 
 def updates(number, keys, say="value"):
@@ -124,8 +124,8 @@ def test_a_compacted_topic_is_read_back_with_the_last_of_each_key(server, codec)
     topic = make_topic(server, COMPACT)
     sent = produce(server, topic, updates(5000, 50), **{"compression.type": codec})
     sent |= close_segment(server, topic)
-    left = compacted(server, topic, 50)
-    assert latest(left) == latest(sent) and left.items() <= sent.items()
+    remaining = compacted(server, topic, 50)
+    assert latest(remaining) == latest(sent) and remaining.items() <= sent.items()
     assert size_of(server, topic) < 30_000 + 60 * 1000
 
 
@@ -133,22 +133,22 @@ def test_every_client_reads_a_compacted_topic(server):
     topic = make_topic(server, COMPACT)
     sent = produce(server, topic, updates(3000, 30))
     close_segment(server, topic)
-    left = compacted(server, topic, 30)
+    remaining = compacted(server, topic, 30)
     for client in CLIENTS.values():
-        found = client.read(server.address, topic, len(left))
-        assert [(message.key, message.value) for message in found] == list(left.values()), client.name
-    assert latest(left).items() >= latest(sent).items()
+        messages = client.read(server.address, topic, len(remaining))
+        assert [(message.key, message.value) for message in messages] == list(remaining.values()), client.name
+    assert latest(remaining).items() >= latest(sent).items()
 
 
 def test_a_tombstone_takes_its_key_away_and_goes_itself(server):
     topic = make_topic(server, COMPACT | {"delete.retention.ms": "0"})
     produce(server, topic, [(b"a", b"1"), (b"b", b"1"), (b"a", None)])
 
-    def gone():
+    def tombstone_is_gone():
         produce(server, topic, [(b"more", b"x" * 15_000)])
         return {b"a"}.isdisjoint(key for key, _ in read(server, topic).values())
 
-    until(gone, what="the tombstone's going")
+    until(tombstone_is_gone, what="the tombstone's going")
     assert latest(read(server, topic))[b"b"] == b"1"
 
 
@@ -163,8 +163,8 @@ def test_compaction_under_kill_9_loses_no_key(tmp_path):
                 read(server, topic)  # the cleaner works meanwhile
             mark = server.mark()
             server.restart()
-            left = read(server, topic)
-            assert latest(left) == latest(sent) and left.items() <= sent.items()
+            remaining = read(server, topic)
+            assert latest(remaining) == latest(sent) and remaining.items() <= sent.items()
             assert "offline" not in server.log_since(mark) and "not cleaned" not in server.log_since(mark)
 
 
@@ -176,9 +176,9 @@ def test_old_records_go_and_a_reader_of_them_goes_on_at_the_earliest_there_is(se
     consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     until(lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), SECONDS) == (1000, 1000), what="retention")
     for_ever = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
-    kept = ConfigResource("topic", topic, incremental_configs=[for_ever])
+    resource = ConfigResource("topic", topic, incremental_configs=[for_ever])
     admin = AdminClient({"bootstrap.servers": server.address, **QUIET})
-    admin.incremental_alter_configs([kept])[kept].result(SECONDS)
+    admin.incremental_alter_configs([resource])[resource].result(SECONDS)
     (offset,) = produce(server, topic, [(b"new", b"new")])
     assert offset == 1000, "an emptied log goes on where it was"
     consumer.assign([TopicPartition(topic, 0, 1)])
@@ -191,8 +191,13 @@ def test_a_topic_keeps_about_as_many_bytes_as_it_may(server):
     topic = make_topic(server, SEGMENT | {"retention.bytes": "50000"})
     sent = produce(server, topic, updates(3000, 10))
     until(lambda: size_of(server, topic) < 75_000, what="retention")
-    left = read(server, topic)
-    assert left.items() <= sent.items() and max(left) == 2999 and min(left) > 0 and size_of(server, topic) >= 50_000
+    remaining = read(server, topic)
+    assert (
+        remaining.items() <= sent.items()
+        and max(remaining) == 2999
+        and min(remaining) > 0
+        and size_of(server, topic) >= 50_000
+    )
 
 
 def low(server, topic):
@@ -211,8 +216,8 @@ def test_records_are_deleted_by_stock_admin_clients(server):
     assert admin.delete_records([partition])[partition].result(SECONDS).low_watermark == 400
     assert low(server, topic) == 400 and min(read(server, topic)) == 400
     python = KafkaAdminClient(bootstrap_servers=server.address)
-    place = next(iter(python.delete_records({PythonPartition(topic, 0): 700})))
-    assert place.topic == topic and low(server, topic) == 700
+    deleted = next(iter(python.delete_records({PythonPartition(topic, 0): 700})))
+    assert deleted.topic == topic and low(server, topic) == 700
     python.close()
     with pytest.raises(KafkaException) as refused:
         admin.delete_records([TopicPartition(topic, 0, 1001)])[TopicPartition(topic, 0, 1001)].result(SECONDS)
@@ -243,9 +248,9 @@ def commit(server, topic, group, *offsets):
 
 def committed(server, topic, group):
     consumer = Consumer({"bootstrap.servers": server.address, "group.id": group})
-    (place,) = consumer.committed([TopicPartition(topic, 0)], SECONDS)
+    (partition,) = consumer.committed([TopicPartition(topic, 0)], SECONDS)
     consumer.close()
-    return place.offset
+    return partition.offset
 
 
 def test_offsets_of_groups_survive_compaction_and_restarts(tmp_path):
@@ -280,41 +285,41 @@ def table(server):
 
 def test_reads_replays_and_loads_take_what_compaction_left(server, table, tmp_path):
     """No option is needed, as with the connector: the topic's cleanup.policy says that offsets may be missing."""
-    topic, left = table
-    assert sorted(flakelog.read(server.address, topic).read_all()["offset"].to_pylist()) == sorted(left)
+    topic, remaining = table
+    assert sorted(flakelog.read(server.address, topic).read_all()["offset"].to_pylist()) == sorted(remaining)
     with pytest.raises(pa.ArrowInvalid, match="DataLoss: .*if the topic was compacted once, read it with compacted="):
         flakelog.read(server.address, topic, options={"compacted": "false"}).read_all()
     run = CliRunner()
     for command in ("replay", "load"):
-        place = "--out" if command == "replay" else "--to"
-        done = run.invoke(main, [command, topic, "--servers", server.address, place, str(tmp_path / command)])
+        option = "--out" if command == "replay" else "--to"
+        done = run.invoke(main, [command, topic, "--servers", server.address, option, str(tmp_path / command)])
         assert done.exit_code == 0, done.output
-        assert done.stdout.startswith(f"{len(left)} messages in 1 file")
+        assert done.stdout.startswith(f"{len(remaining)} messages in 1 file")
 
 
 def test_a_topic_that_was_compacted_once_needs_the_word_of_the_user(server, tmp_path):
     topic = make_topic(server, COMPACT)
     produce(server, topic, updates(500, 10))
     close_segment(server, topic)
-    left = compacted(server, topic, 10)
+    remaining = compacted(server, topic, 10)
     delete = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
     altered = ConfigResource("topic", topic, incremental_configs=[delete])
     admin = AdminClient({"bootstrap.servers": server.address, **QUIET})
     admin.incremental_alter_configs([altered])[altered].result(SECONDS)
     run = partial(CliRunner().invoke, main)
-    for command, place in (("replay", "--out"), ("load", "--to")):
-        argv = [command, topic, "--servers", server.address, place, str(tmp_path / command)]
+    for command, option in (("replay", "--out"), ("load", "--to")):
+        argv = [command, topic, "--servers", server.address, option, str(tmp_path / command)]
         refused = run(argv)
         assert refused.exit_code == LOST_DATA
         assert "if the topic was compacted once, read it with compacted=true, or --compacted" in refused.stderr
         done = run([*argv, "--compacted"])
         assert done.exit_code == 0, done.output
-        assert done.stdout.startswith(f"{len(left)} messages in 1 file")
+        assert done.stdout.startswith(f"{len(remaining)} messages in 1 file")
 
 
 def test_batches_and_streams_of_spark_take_what_compaction_left(server, table):
     """The test calls the methods that Spark calls in its Python processes, without a JVM."""
-    topic, left = table
+    topic, remaining = table
     options = {"kafka.bootstrap.servers": server.address, "subscribe": topic, "startingOffsets": "earliest"}
     source = FlakelogDataSource(options)
     source.schema()
@@ -324,5 +329,7 @@ def test_batches_and_streams_of_spark_take_what_compaction_left(server, table):
     for reader, partitions in ((batch, batch.partitions()), (stream, planned)):
         (partition,) = partitions
         rows = pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(partition)))
-        assert sorted(offset for each in rows for offset in each.column("offset").to_pylist()) == sorted(left)
+        assert sorted(
+            offset for record_batch in rows for offset in record_batch.column("offset").to_pylist()
+        ) == sorted(remaining)
     stream.stop()

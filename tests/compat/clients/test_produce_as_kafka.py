@@ -81,10 +81,10 @@ def of_packed(packed, codec, number=20):
 
 def record(number, value, *fields):
     """Return a good record with one field replaced (LENGTH to HEADERS), and further `fields` at its end."""
-    rest = [b"\0", b"\0", b"\0", b"\x01", varint(3) + b"abc", b"\0"]
+    own_fields = [b"\0", b"\0", b"\0", b"\x01", varint(3) + b"abc", b"\0"]
     if number != LENGTH:
-        rest[number - 1] = value
-    body = b"".join((*rest, *fields))
+        own_fields[number - 1] = value
+    body = b"".join((*own_fields, *fields))
     return (value if number == LENGTH else varint(len(body))) + body
 
 
@@ -220,12 +220,12 @@ def outcomes(address, cases):
 
 
 def outcome(connection, topic, case):
-    until(lambda: kept(connection, topic) is not None, what=f"a leader of {topic}")  # Kafka needs a moment
+    until(lambda: first_header(connection, topic) is not None, what=f"a leader of {topic}")  # Kafka needs a moment
     answers = [answer_to(connection, topic, sent) for sent in case.batches]
-    return answers, kept(connection, topic)
+    return answers, first_header(connection, topic)
 
 
-def asked(connection, api_key, version, body):
+def exchange(connection, api_key, version, body):
     connection.socket.sendall(frame(api_key, version, 1, body))
     return connection.read_frame()[1]
 
@@ -233,22 +233,22 @@ def asked(connection, api_key, version, body):
 def answer_to(connection, topic, sent):
     records = (topic, 0, memoryview(sent))
     body = produce.encode_request(VERSION, produce.ProduceRequest(None, -1, 5_000, [records], False))
-    (result,) = produce.decode_response(VERSION, asked(connection, PRODUCE, VERSION, body), 1)
+    (result,) = produce.decode_response(VERSION, exchange(connection, PRODUCE, VERSION, body), 1)
     code = ErrorCode(result.error_code)
     return code, result.base_offset, [index for index, _ in result.record_errors], result.log_append_time_ms >= NOW_MS
 
 
-def kept(connection, topic):
+def first_header(connection, topic):
     """Return header fields of the topic's first batch, () for an empty log, or None without a leader."""
     partitions = [fetch.FetchPartition(topic, 0, 0, 1 << 20)]
     request = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, partitions=partitions)
     body = fetch.encode_request(FETCH_VERSION, request)
-    (found,) = fetch.decode_response(FETCH_VERSION, asked(connection, FETCH, FETCH_VERSION, body), 1).partitions
-    if found.error_code:
+    (partition,) = fetch.decode_response(FETCH_VERSION, exchange(connection, FETCH, FETCH_VERSION, body), 1).partitions
+    if partition.error_code:
         return None
-    if not found.records:
+    if not partition.records:
         return ()
-    header = read_header(found.records)
+    header = read_header(partition.records)
     newest = "now" if header.is_log_append_time else header.max_timestamp
     return header.attributes, newest, header.last_offset_delta, header.producer_id, header.base_sequence
 

@@ -55,39 +55,47 @@ def topic(server):
     return name
 
 
-def produce(server, topic, values, told=None, **config):
+def produce(server, topic, values, on_throttle=None, **config):
     """Produce one batch per value."""
     failed = []
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": server.address, "linger.ms": 0, "throttle_cb": told or (lambda event: None)} | config
+        {
+            "bootstrap.servers": server.address,
+            "linger.ms": 0,
+            "throttle_cb": on_throttle or (lambda event: None),
+        }
+        | config
     )
-    for each in values:
-        producer.produce(topic, each, on_delivery=lambda error, _: error and failed.append(error))
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: error and failed.append(error))
         assert producer.flush(SECONDS) == 0
     assert not failed, failed
 
 
 def test_a_producer_is_held_to_its_quota_and_told_so(server, topic, alter):
     alter("client-id", "slow writer", producer_byte_rate=RATE)
-    told = []
+    throttles = []
     began = time.monotonic()
-    produce(server, topic, VALUES, told.append, **{"client.id": "slow writer"})
+    produce(server, topic, VALUES, throttles.append, **{"client.id": "slow writer"})
     assert time.monotonic() - began > LEAST_SECONDS
-    assert max(event.throttle_time for event in told) > 0
+    assert max(event.throttle_time for event in throttles) > 0
 
 
 def test_a_consumer_is_held_to_its_quota_and_gets_all(server, topic, alter):
     produce(server, topic, VALUES)
     alter("client-id", "slow reader", consumer_byte_rate=RATE)
     config = {"bootstrap.servers": server.address, "client.id": "slow reader", "group.id": topic}
-    told, found = [], []
-    consumer = confluent_kafka.Consumer(config | {"auto.offset.reset": "earliest", "throttle_cb": told.append})
+    throttles, messages = [], []
+    consumer = confluent_kafka.Consumer(config | {"auto.offset.reset": "earliest", "throttle_cb": throttles.append})
     began = time.monotonic()
     consumer.subscribe([topic])
-    until(lambda: found.extend(consumer.consume(100, 0.1)) or len(found) >= len(VALUES), what="all that was produced")
+    until(
+        lambda: messages.extend(consumer.consume(100, 0.1)) or len(messages) >= len(VALUES),
+        what="all that was produced",
+    )
     assert time.monotonic() - began > LEAST_SECONDS
-    assert [message.value() for message in found] == VALUES
-    assert max(event.throttle_time for event in told) > 0
+    assert [message.value() for message in messages] == VALUES
+    assert max(event.throttle_time for event in throttles) > 0
     consumer.close()
 
 
@@ -103,13 +111,13 @@ def test_clients_that_meet_answers_without_records_read_on(server, topic, alter,
 def test_our_own_client_is_held_to_it_too_and_reads_on(server, topic, alter):
     produce(server, topic, VALUES)
     alter("client-id", CLIENT_ID, consumer_byte_rate=RATE)
-    began, found, offset = time.monotonic(), [], 0
+    began, fetched, offset = time.monotonic(), [], 0
     with Client(server.address) as client:
-        while len(found) < len(VALUES):
+        while len(fetched) < len(VALUES):
             records, offset = client.fetch(topic, 0, offset)
-            found += records
+            fetched += records
     assert time.monotonic() - began > LEAST_SECONDS
-    assert [record.value for record in found] == VALUES
+    assert [record.value for record in fetched] == VALUES
 
 
 def test_javas_admin_client_waits_until_it_may_make_topics_again(server, alter, java):

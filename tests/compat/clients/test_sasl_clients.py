@@ -145,33 +145,33 @@ def test_franz_go(address, files, protocol, mechanism, name, server):
     with Client(server.address) as client:
         client.create_topic(name)
     versions = {key: api.newest for key, api in APIS.items()}
-    where = {"address": address, "versions": versions, "topic": name, "mechanism": mechanism, "user": USER}
+    common = {"address": address, "versions": versions, "topic": name, "mechanism": mechanism, "user": USER}
     if protocol == "SASL_SSL":
-        where["ca"] = files.ca.read_text()
+        common["ca"] = files.ca.read_text()
     with stock_go.stock_go() as go:
-        go.ask("produce", values=VALUES, password=PASSWORD, **where)
-        read = go.ask("read", group=name, count=len(VALUES), heartbeat=100, password=PASSWORD, **where)
+        go.ask("produce", values=VALUES, password=PASSWORD, **common)
+        read = go.ask("read", group=name, count=len(VALUES), heartbeat=100, password=PASSWORD, **common)
         assert sorted(read) == sorted(VALUES)
         with pytest.raises(ClientError) as error:
-            go.ask("ask", key=LIST_GROUPS, fields={}, password="wrong", **where)
+            go.ask("ask", key=LIST_GROUPS, fields={}, password="wrong", **common)
         assert "SASL_AUTHENTICATION_FAILED" in str(error.value)
 
 
 @pytest.mark.skipif(bool(stock_node.missing()), reason=stock_node.missing() or "")
 @one_pair
 def test_kafkajs(address, files, protocol, mechanism, name):
-    where = {"address": address, "topic": name}
+    common = {"address": address, "topic": name}
     if protocol == "SASL_SSL":
-        where["tls"] = {"ca": [files.ca.read_text()]}
+        common["tls"] = {"ca": [files.ca.read_text()]}
     sasl = {"mechanism": mechanism.lower(), "username": USER}
     with stock_node.stock_node() as node:
         right = sasl | {"password": PASSWORD}
-        node.ask("kafkajs.createTopic", partitions=1, sasl=right, **where)
-        node.ask("kafkajs.produce", values=VALUES, sasl=right, **where)
-        records = node.ask("kafkajs.read", group=name, count=len(VALUES), sasl=right, **where)
+        node.ask("kafkajs.createTopic", partitions=1, sasl=right, **common)
+        node.ask("kafkajs.produce", values=VALUES, sasl=right, **common)
+        records = node.ask("kafkajs.read", group=name, count=len(VALUES), sasl=right, **common)
         assert [record[3] for record in records] == VALUES
         with pytest.raises(ClientError) as error:
-            node.ask("kafkajs.produce", values=VALUES, sasl=sasl | {"password": "wrong"}, **where)
+            node.ask("kafkajs.produce", values=VALUES, sasl=sasl | {"password": "wrong"}, **common)
         assert "SASL" in str(error.value)
 
 

@@ -132,7 +132,7 @@ def test_a_killed_members_partitions_go_to_the_other(server, client):
     group = f"takeover-{client.name}"
     producer = confluent_kafka.Producer({"bootstrap.servers": server.address, **QUIET})
 
-    def has(member, number):
+    def holds(member, number):
         def polled():
             member.poll()
             return len(member.partitions) == number
@@ -140,16 +140,16 @@ def test_a_killed_members_partitions_go_to_the_other(server, client):
         return polled
 
     with client.member(server.address, group, topic) as member:
-        until(has(member, PARTITIONS), what="the whole topic")
+        until(holds(member, PARTITIONS), what="the whole topic")
         with member_process(client, server, group, topic) as other:
-            until(has(member, PARTITIONS // 2), what="the second member")
+            until(holds(member, PARTITIONS // 2), what="the second member")
             other.kill()
-            until(has(member, PARTITIONS), what="the killed member's share")
+            until(holds(member, PARTITIONS), what="the killed member's share")
         for partition in range(PARTITIONS):
             producer.produce(topic, b"for %d" % partition, partition=partition)
         assert producer.flush(SECONDS) == 0
-        found = gather(member.poll, PARTITIONS)
-    assert sorted(message.value for message in found) == [b"for %d" % n for n in range(PARTITIONS)]
+        received = gather(member.poll, PARTITIONS)
+    assert sorted(message.value for message in received) == [b"for %d" % n for n in range(PARTITIONS)]
 
 
 def test_a_group_survives_the_brokers_kill_9(tmp_path, client):
@@ -184,9 +184,9 @@ def test_librdkafkas_admin_sees_and_deletes_groups_and_topics(server, topic):
         assert described.state.name == "STABLE" and len(described.members) == 1
         assert "seen" in {group.group_id for group in admin.list_consumer_groups().result(SECONDS).valid}
     partition = confluent_kafka.TopicPartition(topic, 0)
-    asked = confluent_kafka.ConsumerGroupTopicPartitions("seen", [partition])
-    (offsets,) = [future.result(SECONDS) for future in admin.list_consumer_group_offsets([asked]).values()]
-    assert [each.offset for each in offsets.topic_partitions] == [10]
+    query = confluent_kafka.ConsumerGroupTopicPartitions("seen", [partition])
+    (offsets,) = [future.result(SECONDS) for future in admin.list_consumer_group_offsets([query]).values()]
+    assert [committed.offset for committed in offsets.topic_partitions] == [10]
     admin.delete_consumer_groups(["seen"])["seen"].result(SECONDS)
     admin.delete_topics([topic])[topic].result(SECONDS)
     assert topic not in admin.list_topics(timeout=SECONDS).topics
@@ -202,7 +202,7 @@ def test_kafka_pythons_admin_sees_and_deletes_groups_and_topics(server, topic):
     admin = kafka.KafkaAdminClient(bootstrap_servers=server.address)
     try:
         offsets = admin.list_group_offsets(["seen-too"])["seen-too"]
-        assert [each.offset for each in offsets.values()] == [10]
+        assert [committed.offset for committed in offsets.values()] == [10]
         admin.delete_groups(["seen-too"])
         admin.delete_topics([topic])
         assert topic not in admin.list_topics()

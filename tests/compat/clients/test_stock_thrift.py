@@ -52,7 +52,7 @@ def test_every_method_of_the_idl_is_answered_as_it_says(server):
 
 
 @pytest.mark.parametrize(
-    "method, arguments, said",
+    "method, arguments, reason",
     [
         ("get_id", ("not_an_agent",), "InvalidUserAgent: user agent 'not_an_agent'"),
         ("get_id", (None,), "InvalidUserAgent: user agent None"),
@@ -61,14 +61,14 @@ def test_every_method_of_the_idl_is_answered_as_it_says(server):
         ("get_id_range", (2, 1), "InvalidTimeRange: the range ends at 1"),
     ],
 )
-def test_an_error_is_an_application_exception_and_the_connection_lives_on(server, method, arguments, said):
+def test_an_error_is_an_application_exception_and_the_connection_lives_on(server, method, arguments, reason):
     from thriftpy2.thrift import TApplicationException
 
     with client_of(IDL, server) as client:
         with pytest.raises(TApplicationException) as refused:
             getattr(client, method)(*arguments)
         assert refused.value.type == TApplicationException.INTERNAL_ERROR
-        assert refused.value.message.startswith(said)
+        assert refused.value.message.startswith(reason)
         assert client.get_id("agent") > 0
 
 

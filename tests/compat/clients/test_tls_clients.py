@@ -104,12 +104,12 @@ def test_franz_go(address, files, identity, name, server):
     with Client(server.address) as client:
         client.create_topic(name)
     versions = {key: api.newest for key, api in APIS.items()}
-    where = {"address": address, "versions": versions, "topic": name, "ca": files.ca.read_text()}
+    common = {"address": address, "versions": versions, "topic": name, "ca": files.ca.read_text()}
     if identity is not None:
-        where["identity"] = identity.read_text()
+        common["identity"] = identity.read_text()
     with stock_go.stock_go() as go:
-        go.ask("produce", values=VALUES, **where)
-        assert sorted(go.ask("read", group=name, count=len(VALUES), heartbeat=100, **where)) == sorted(VALUES)
+        go.ask("produce", values=VALUES, **common)
+        assert sorted(go.ask("read", group=name, count=len(VALUES), heartbeat=100, **common)) == sorted(VALUES)
 
 
 @pytest.mark.skipif(bool(stock_node.missing()), reason=stock_node.missing() or "")

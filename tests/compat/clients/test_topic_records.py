@@ -61,9 +61,9 @@ def codecs_in(broker, topic):
 def test_log_append_time_is_what_a_consumer_reads_and_the_producer_is_told(broker):
     topic = make_topic(broker, message_timestamp_type="LogAppendTime")
     before_ms = int(time.time() * 1000)
-    ((error, told),) = send(broker, topic, {"value": b"v", "timestamp": 5})
+    ((error, delivered),) = send(broker, topic, {"value": b"v", "timestamp": 5})
     (message,) = read(broker, topic, 1)
-    assert error is None and message.timestamp() == told.timestamp()
+    assert error is None and message.timestamp() == delivered.timestamp()
     kind, time_ms = message.timestamp()
     assert kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
     assert before_ms <= time_ms <= int(time.time() * 1000)
@@ -104,8 +104,8 @@ def test_a_stock_consumer_reads_each_records_id_from_its_header(broker, client):
     topic = make_topic(broker, flakelog_id_header="true")
     sent = [Message(b"k", b"%d" % n, (("own", b"1"), ("flakelog-id", b"forged"))) for n in range(20)]
     client.produce(broker.address, topic, sent, "gzip")
-    found = client.read(broker.address, topic, 20)
-    ids = [int(dict(message.headers)["flakelog-id"]) for message in found]
+    received = client.read(broker.address, topic, 20)
+    ids = [int(dict(message.headers)["flakelog-id"]) for message in received]
     assert ids == sorted(set(ids))
-    assert [message.headers for message in found] == [(("own", b"1"), ("flakelog-id", b"%d" % id)) for id in ids]
-    assert [message._replace(headers=()) for message in found] == [message._replace(headers=()) for message in sent]
+    assert [message.headers for message in received] == [(("own", b"1"), ("flakelog-id", b"%d" % id)) for id in ids]
+    assert [message._replace(headers=()) for message in received] == [message._replace(headers=()) for message in sent]

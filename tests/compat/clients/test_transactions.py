@@ -59,14 +59,14 @@ def read_all(server, topic, isolation="read_committed"):
     """Return all values of the topic's single partition, up to its end."""
     consumer = consuming(server, topic, **{"isolation.level": isolation, "enable.partition.eof": True})
     try:
-        found, end = [], time.monotonic() + SECONDS
+        values, end = [], time.monotonic() + SECONDS
         while time.monotonic() < end:
             message = consumer.poll(0.5)
             if message is not None and message.error() is not None:
                 assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
-                return found
+                return values
             if message is not None:
-                found.append(message.value())
+                values.append(message.value())
         raise AssertionError(f"no end of {topic} within {SECONDS} s")
     finally:
         consumer.close()
@@ -130,8 +130,8 @@ def copy(server, source, target, group, transactional_id, wanted):
             producer.begin_transaction()
             for message in messages:
                 producer.produce(target, message.value())
-            places = [TopicPartition(source, 0, messages[-1].offset() + 1)]
-            producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), SECONDS)
+            positions = [TopicPartition(source, 0, messages[-1].offset() + 1)]
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), SECONDS)
             if chance.randrange(4):
                 producer.commit_transaction(SECONDS)
             else:
@@ -198,10 +198,10 @@ def test_kill_9_in_the_middle_of_transactions_leaves_each_whole_or_not_at_all(tm
             number = write_until_killed(producer, left, right, number, acknowledged, killed)
             killer.join()
             server.start()
-            found = read_all(server, left)
-            assert found == read_all(server, right), f"FLAKELOG_KILL_SEED={SEED}: half a transaction is visible"
-            assert len(found) == len(set(found))
-            missing = [each for each in acknowledged if each not in found]
+            visible = read_all(server, left)
+            assert visible == read_all(server, right), f"FLAKELOG_KILL_SEED={SEED}: half a transaction is visible"
+            assert len(visible) == len(set(visible))
+            missing = [value for value in acknowledged if value not in visible]
             assert not missing, f"FLAKELOG_KILL_SEED={SEED}: committed, and gone: {missing}"
 
 
