@@ -52,7 +52,7 @@ class KafkaCluster:
     def __enter__(self):
         try:
             formats = [self._java_process(node, "format", *self._format(node)) for node in NODES]
-            assert [each.wait(START_SECONDS) for each in formats] == [0] * len(NODES)
+            assert [process.wait(START_SECONDS) for process in formats] == [0] * len(NODES)
             for node in NODES:
                 self.launch(node)
             for node, process in self._processes.items():

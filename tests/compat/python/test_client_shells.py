@@ -96,19 +96,19 @@ BROKERS = {
 
 @pytest.mark.parametrize("kind", BROKERS)
 def test_what_is_no_answer_is_a_client_error_that_says_so(kind):
-    make, error, said = BROKERS[kind]
+    make, error, reason = BROKERS[kind]
     with make() as broker, Client(broker.address, timeout_ms=MS) as client:
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=reason):
             client.topics()
 
 
 @pytest.mark.parametrize("kind", BROKERS)
 def test_on_a_reactor_it_is_the_same_error(kind):
-    make, error, said = BROKERS[kind]
+    make, error, reason = BROKERS[kind]
     with make() as broker:
         (outcome,) = on_a_reactor("asked(client.topics())", broker.address)
     assert outcome[0] == error.__name__
-    assert any(word in outcome[1] for word in said.split("|"))
+    assert any(word in outcome[1] for word in reason.split("|"))
 
 
 class FailingOver:
@@ -228,7 +228,7 @@ def test_a_broker_to_which_no_connection_comes_about_delays_no_reads_of_another(
 
 
 @pytest.mark.parametrize(
-    ("sent", "said"),
+    ("sent", "reason"),
     [
         (b"\0\0\0\x05hel", "it closed the connection after 3 of 5 bytes"),
         (b"\0\0", "it closed the connection after 2 of 4 bytes"),
@@ -237,7 +237,7 @@ def test_a_broker_to_which_no_connection_comes_about_delays_no_reads_of_another(
         (b"-ERR unknown command", f"it sent a frame of {int.from_bytes(b'-ERR', 'big')} bytes, at most"),
     ],
 )
-def test_what_is_no_frame_is_refused_before_memory_is_taken(sent, said):
+def test_what_is_no_frame_is_refused_before_memory_is_taken(sent, reason):
     """An HTTP answer and a TLS alert read as frames of 1.2 GB and 352 MB."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -248,7 +248,7 @@ def test_what_is_no_frame_is_refused_before_memory_is_taken(sent, said):
 
         threading.Thread(target=serve, daemon=True).start()
         address = "{}:{}".format(*listener.getsockname())
-        with Client(address, timeout_ms=MS) as client, pytest.raises(Unreachable, match=f"{address}.*{said}"):
+        with Client(address, timeout_ms=MS) as client, pytest.raises(Unreachable, match=f"{address}.*{reason}"):
             client.topics()
 
 
@@ -317,10 +317,10 @@ print(json.dumps(outcomes))
 """
 
 
-def on_a_reactor(asked, address):
+def on_a_reactor(calls, address):
     """Return the outcomes of a TwistedClient's calls in order of arrival, each as [kind, text]."""
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    argv = [sys.executable, "-c", PROGRAM.replace("ASKED", asked), address]
+    argv = [sys.executable, "-c", PROGRAM.replace("ASKED", calls), address]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return json.loads(done.stdout)

@@ -125,13 +125,13 @@ def test_a_signal_handler_may_shut_down_wherever_it_interrupts_a_stream(registry
     with ConsumerConnector(registry, "g", config=CONFIG) as connector:
         (stream,) = connector.streams({topic: 1})[topic]
         numbers_topic.take(stream, 3)
-        left = [lines]
+        remaining_lines = [lines]
 
         def trace(frame, event, argument):
             if frame.f_code.co_filename != stream_feed.__file__:
                 return None
-            left[0] -= event == "line"
-            if left[0] < 0:
+            remaining_lines[0] -= event == "line"
+            if remaining_lines[0] < 0:
                 sys.settrace(None)
                 connector.shutdown()
             return trace
@@ -173,8 +173,8 @@ def fetched_bytes(server, topic):
     """Return how many bytes of a topic the server has sent."""
     with urllib.request.urlopen(f"http://{server.http}/metrics") as answer:
         text = answer.read().decode()
-    found = re.search(rf'^flakelog_topic_out_bytes_total{{topic="{topic}"}} (\S+)', text, re.MULTILINE)
-    return float(found[1]) if found else 0
+    match = re.search(rf'^flakelog_topic_out_bytes_total{{topic="{topic}"}} (\S+)', text, re.MULTILINE)
+    return float(match[1]) if match else 0
 
 
 def test_a_full_queue_stops_only_its_stream(server, registry, topic):

@@ -22,7 +22,7 @@ CONFIG = ConnectorConfig(
     fetch_max_wait_ms=50,
 )
 NUMBERS = count()
-PLACES = [(partition, offset) for partition in (0, 1) for offset in range(5)]
+POSITIONS = [(partition, offset) for partition in (0, 1) for offset in range(5)]
 ALL = list(range(10))
 
 
@@ -47,8 +47,8 @@ def topic(server):
 def connect(registry, server):
     """Connect a consumer that sees topics in ZooKeeper, or in the Metadata of the brokers."""
 
-    def connect(way, config=CONFIG):
-        return ConsumerConnector(registry, "g", server.address if way == "metadata" else None, config=config)
+    def connect(source, config=CONFIG):
+        return ConsumerConnector(registry, "g", server.address if source == "metadata" else None, config=config)
 
     return connect
 
@@ -67,7 +67,7 @@ def make_again(server, topic):
     numbers_topic.fill(server.address, topic)
 
 
-def places(records):
+def positions(records):
     return sorted((record.partition, record.offset) for record in records)
 
 
@@ -80,24 +80,24 @@ def test_a_topic_that_was_made_again_begins_as_if_without_offsets(server, topic,
     make_again(server, topic)
     with connect(later) as connector:
         records = numbers_topic.take(connector.streams({topic: 1})[topic][0], 10)
-    assert places(records) == PLACES and numbers_topic.values(records) == ALL
+    assert positions(records) == POSITIONS and numbers_topic.values(records) == ALL
     assert f"topic {topic} was made again, so it begins at the smallest offset" in caplog.text
 
 
-@pytest.mark.parametrize("way", ("zookeeper", "metadata"))
-def test_a_running_consumer_begins_the_new_topic(server, topic, connect, caplog, way):
-    with connect(way) as connector:
+@pytest.mark.parametrize("source", ("zookeeper", "metadata"))
+def test_a_running_consumer_begins_the_new_topic(server, topic, connect, caplog, source):
+    with connect(source) as connector:
         (stream,) = connector.streams({topic: 1})[topic]
         numbers_topic.take(stream, 10)
         make_again(server, topic)
         records = numbers_topic.take(stream, 10)
-    assert places(records) == PLACES
+    assert positions(records) == POSITIONS
     assert f"topic {topic} was made again" in caplog.text
 
 
-@pytest.mark.parametrize("way", ("zookeeper", "metadata"))
-def test_new_partitions_join_by_themselves(server, topic, connect, way):
-    with connect(way) as connector:
+@pytest.mark.parametrize("source", ("zookeeper", "metadata"))
+def test_new_partitions_join_by_themselves(server, topic, connect, source):
+    with connect(source) as connector:
         (stream,) = connector.streams({topic: 1})[topic]
         numbers_topic.take(stream, 10)
         with Admin(server.address) as admin:
@@ -111,8 +111,8 @@ def test_new_partitions_join_by_themselves(server, topic, connect, way):
 def test_both_ways_share_the_partitions_of_one_group(server, topic, connect):
     """The order of the partitions is that of their first replicas, in ZooKeeper as in Metadata."""
     soon = replace(CONFIG, consumer_timeout_ms=numbers_topic.SOON_MS)
-    with connect("zookeeper", soon) as one, connect("metadata", soon) as other:
-        streams = [connector.streams({topic: 1})[topic][0] for connector in (one, other)]
+    with connect("zookeeper", soon) as by_zookeeper, connect("metadata", soon) as by_metadata:
+        streams = [connector.streams({topic: 1})[topic][0] for connector in (by_zookeeper, by_metadata)]
         partitions = [set(), set()]
 
         def shared():

@@ -47,11 +47,11 @@ def rest_of(registry, topic):
     """Return what the group has not committed."""
     with ConsumerConnector(registry, "g", config=SOON) as connector:
         (stream,) = connector.streams({topic: 1})[topic]
-        rest = []
-        while len(rest) < 10 and (some := list(stream)):
-            rest += some
+        uncommitted = []
+        while len(uncommitted) < 10 and (some := list(stream)):
+            uncommitted += some
         connector.abandon()
-    return numbers_topic.values(rest)
+    return numbers_topic.values(uncommitted)
 
 
 async def taken(stream, count):
@@ -109,9 +109,9 @@ class TestAsyncio:
                 streams = await connector.streams(TopicFilter(f"{topic}.*"), 2)
                 return await asyncio.gather(*(taken(stream, 5) for stream in streams))
 
-        one, other = asyncio.run(body())
-        assert numbers_topic.values(one + other) == ALL
-        assert len({record.partition for record in one}) == len({record.partition for record in other}) == 1
+        first, second = asyncio.run(body())
+        assert numbers_topic.values(first + second) == ALL
+        assert len({record.partition for record in first}) == len({record.partition for record in second}) == 1
 
     def test_a_cancelled_wait_loses_no_record_and_a_second_task_is_refused(self, registry, server, topic):
         async def body():

@@ -99,8 +99,8 @@ def test_a_connector_goes_on_where_the_group_has_committed(registry, topic):
         connector.commit_offsets()
         connector.abandon()
     with ConsumerConnector(registry, "g", config=BY_HAND) as connector:
-        rest = numbers_topic.take(connector.streams({topic: 1})[topic][0], 6)
-    assert numbers_topic.values(first + rest) == ALL
+        remaining = numbers_topic.take(connector.streams({topic: 1})[topic][0], 6)
+    assert numbers_topic.values(first + remaining) == ALL
 
 
 def test_a_record_that_the_program_fails_on_comes_again(registry, topic):
@@ -109,8 +109,8 @@ def test_a_record_that_the_program_fails_on_comes_again(registry, topic):
             records = numbers_topic.take(connector.streams({topic: 1})[topic][0], 4)
             raise ZeroDivisionError
     with ConsumerConnector(registry, "g", config=CONFIG) as connector:
-        rest = numbers_topic.take(connector.streams({topic: 1})[topic][0], 7)
-    assert numbers_topic.values(records[:3] + rest) == ALL
+        remaining = numbers_topic.take(connector.streams({topic: 1})[topic][0], 7)
+    assert numbers_topic.values(records[:3] + remaining) == ALL
 
 
 def test_a_stream_ends_after_the_consumer_timeout_and_may_be_asked_again(server, registry, topic):

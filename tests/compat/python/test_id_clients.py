@@ -97,9 +97,9 @@ def server(tmp_path_factory):
 def two(tmp_path, zookeeper):
     """Run two id services that share one registry."""
     hosts = f"{zookeeper.hosts}/{tmp_path.name}"
-    with ServerProcess(tmp_path / "one", command="idgen", zookeeper=hosts) as one:
-        with ServerProcess(tmp_path / "two", command="idgen", zookeeper=hosts) as other:
-            yield one, other
+    with ServerProcess(tmp_path / "one", command="idgen", zookeeper=hosts) as first:
+        with ServerProcess(tmp_path / "two", command="idgen", zookeeper=hosts) as second:
+            yield first, second
 
 
 def test_what_the_service_knows_is_asked_by_one_client(server):
@@ -125,29 +125,30 @@ def test_a_million_ids_come_by_calls_under_way_together(server):
 
 
 def test_threads_share_a_client_and_its_ids_in_advance(server):
-    got = []
+    ids_by_thread = []
     with IdClient(server.ids, prefetch=100, timeout_ms=MS) as client:
         threads = [
-            threading.Thread(target=lambda: got.append([client.get_id() for _ in range(1_000)])) for _ in range(4)
+            threading.Thread(target=lambda: ids_by_thread.append([client.get_id() for _ in range(1_000)]))
+            for _ in range(4)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert len({id for ids in got for id in ids}) == 4_000
-    assert all(ids == sorted(ids) for ids in got)
+    assert len({id for ids in ids_by_thread for id in ids}) == 4_000
+    assert all(ids == sorted(ids) for ids in ids_by_thread)
 
 
 def test_a_client_goes_on_at_the_next_server_and_over_a_restart(two):
-    one, other = two
-    with IdClient(one.ids, other.ids, timeout_ms=MS) as client:
+    first, second = two
+    with IdClient(first.ids, second.ids, timeout_ms=MS) as client:
         ids = client.get_ids(1_000)
         number = client.get_worker_id()
-        one.kill()
+        first.kill()
         ids += client.get_ids(1_000)
         assert client.get_worker_id() != number
-        other.stop()
-        with pytest.raises(IdServiceUnreachable, match=f"{other.ids}: .*; {one.ids}: "):
+        second.stop()
+        with pytest.raises(IdServiceUnreachable, match=f"{second.ids}: .*; {first.ids}: "):
             client.get_id()
     assert len(set(ids)) == 2_000
 
@@ -211,18 +212,18 @@ class Child:
         self._reader, writer = os.pipe()
         if os.fork() == 0:
             try:
-                said = str(task())
+                outcome = str(task())
             except BaseException as error:
-                said = f"{type(error).__name__}: {error}"
-            os.write(writer, said.encode())
+                outcome = f"{type(error).__name__}: {error}"
+            os.write(writer, outcome.encode())
             os._exit(0)
         os.close(writer)
 
-    def said(self):
+    def outcome(self):
         with os.fdopen(self._reader) as text:
-            said = text.read()
+            outcome = text.read()
         os.wait()
-        return said
+        return outcome
 
 
 REMEDY = "make a client of its own after the fork"
@@ -234,11 +235,11 @@ def test_a_forked_child_gets_nothing_from_an_asyncio_client_of_its_parents(serve
     async def main():
         async with AsyncIdClient(server.ids, prefetch=1_000, prefetch_max_age_ms=10 * MS, timeout_ms=MS) as client:
             await client.get_id()
-            kept = client._requests.buffer._ids[::-1]
+            prefetched = client._requests.buffer._ids[::-1]
             for call in (client.get_id, lambda: client.get_ids(3), client.get_worker_id):
-                assert REMEDY in Child(lambda: call().send(None)).said()
+                assert REMEDY in Child(lambda: call().send(None)).outcome()
             ids = [await client.get_id() for _ in range(999)]
-            assert ids == kept, "the parent goes on with those it has"
+            assert ids == prefetched, "the parent goes on with those it has"
 
     asyncio.run(main())
 
@@ -272,22 +273,22 @@ def test_an_answer_that_came_before_a_fork_and_is_read_after_it_is_the_parents(s
 
 
 def test_asyncio_calls_go_out_together_and_another_server_steps_in(two):
-    one, other = two
+    first, second = two
 
     async def main():
-        buffering = AsyncIdClient(one.ids, prefetch=100, timeout_ms=MS)
-        async with AsyncIdClient(one.ids, other.ids, timeout_ms=MS) as client, buffering as buffered:
+        buffering = AsyncIdClient(first.ids, prefetch=100, timeout_ms=MS)
+        async with AsyncIdClient(first.ids, second.ids, timeout_ms=MS) as client, buffering as buffered:
             ids = await asyncio.gather(*(client.get_id() for _ in range(500)))
             many = await client.get_ids(200_000)
             assert ids == sorted(set(ids)) and many == sorted(set(many)) and ids[-1] < many[0]
             assert (await client.decode(many[0])).worker == await client.get_worker_id()
-            got = await asyncio.gather(*(buffered.get_id() for _ in range(250)))
-            assert len(set(got)) == 250
+            buffered_ids = await asyncio.gather(*(buffered.get_id() for _ in range(250)))
+            assert len(set(buffered_ids)) == 250
             given_up = asyncio.create_task(client.get_id())
             await asyncio.sleep(0)
             given_up.cancel()
             assert await client.get_id() not in many
-            one.kill()
+            first.kill()
             more = await asyncio.gather(*(client.get_id() for _ in range(10)))
             assert len(set(more) | set(ids)) == 510
             with pytest.raises(IdServiceUnreachable):
@@ -308,9 +309,9 @@ def test_asyncio_calls_that_wait_for_one_connection_share_its_failure():
 
 
 def test_twisted_calls_go_out_together_and_another_server_steps_in(two):
-    one, other = two
+    first, second = two
     program = subprocess.Popen(
-        [sys.executable, "-c", TWISTED_PROGRAM, one.ids, other.ids],
+        [sys.executable, "-c", TWISTED_PROGRAM, first.ids, second.ids],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -318,7 +319,7 @@ def test_twisted_calls_go_out_together_and_another_server_steps_in(two):
     )
     try:
         assert program.stdout.readline() == "ready\n", program.stderr.read()
-        one.kill()
+        first.kill()
         out, errors = program.communicate("on\n", timeout=SECONDS)
         assert (out, program.returncode) == ("done\n", 0), errors
     finally:

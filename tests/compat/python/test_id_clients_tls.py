@@ -163,7 +163,7 @@ def test_a_client_takes_its_changed_certificate_with_the_next_connection(server,
 
 
 @pytest.mark.parametrize(
-    ("properties", "told"),
+    ("properties", "reason"),
     [
         (LOGIN, "security.protocol=SASL_SSL: the id service asks for no login: set SSL"),
         ({"ssl.truststore.location": "/ca.pem"}, "is not used by security.protocol=PLAINTEXT"),
@@ -171,11 +171,11 @@ def test_a_client_takes_its_changed_certificate_with_the_next_connection(server,
         ({"security.protocol": "SSL", "ssl.ca.location": "ca.pem"}, "is librdkafka's; give ssl.truststore.location"),
     ],
 )
-def test_properties_that_cannot_work_are_refused_by_name_when_the_client_is_made(properties, told):
+def test_properties_that_cannot_work_are_refused_by_name_when_the_client_is_made(properties, reason):
     for made in (IdClient, AsyncIdClient):
         with pytest.raises(InvalidSetting) as error:
             made("127.0.0.1:7609", security=properties)
-        assert told in str(error.value) and "pw" not in str(error.value)
+        assert reason in str(error.value) and "pw" not in str(error.value)
 
 
 # --- commands and peers ------------------------------------------------------------------------------------------
@@ -203,14 +203,16 @@ def test_the_commands_of_ids_take_client_properties(server, files, tmp_path):
 def test_services_of_one_registry_ask_each_other_by_tls(files, tmp_path, zookeeper):
     """They show their own certificates. A peer that is not trusted counts for nothing, and is named once."""
     hosts = {"command": "idgen", "zookeeper": f"{zookeeper.hosts}/{tmp_path.name}"}
-    with ServerProcess(tmp_path / "one", settings(files) | {"flakelog.ids.sanity.interval.ms": 1_000}, **hosts) as one:
-        with ServerProcess(tmp_path / "two", settings(files), **hosts) as two:
-            assert "flakelog_ids_peers 1.0" in metrics(two)
-            until(lambda: "flakelog_ids_peers 1.0" in metrics(one), what="the first asks the second")
+    with ServerProcess(
+        tmp_path / "one", settings(files) | {"flakelog.ids.sanity.interval.ms": 1_000}, **hosts
+    ) as first:
+        with ServerProcess(tmp_path / "two", settings(files), **hosts) as second:
+            assert "flakelog_ids_peers 1.0" in metrics(second)
+            until(lambda: "flakelog_ids_peers 1.0" in metrics(first), what="the first asks the second")
         strange = TlsFiles(tmp_path / "strange")
-        with ServerProcess(tmp_path / "three", settings(strange), **hosts) as three:
-            three.wait_for_log(f"{one.ids} is not asked for its number and clock: its certificate is of an authority")
-            assert "flakelog_ids_peers 0.0" in metrics(three)
+        with ServerProcess(tmp_path / "three", settings(strange), **hosts) as third:
+            third.wait_for_log(f"{first.ids} is not asked for its number and clock: its certificate is of an authority")
+            assert "flakelog_ids_peers 0.0" in metrics(third)
 
 
 def metrics(server):

@@ -52,16 +52,16 @@ def test_the_users_encoder_and_partitioner_are_asked(broker, topic):
 
     They correspond to serializer.class and partitioner.class: partition(key, numPartitions).
     """
-    asked = []
+    calls = []
 
     def by_length(key, partitions):
-        asked.append((key, partitions))
+        calls.append((key, partitions))
         return len(key) % partitions
 
     with Producer(broker.address, encoder=lambda n: b"%03d" % n, partitioner=by_length) as producer:
         producer.send(topic, 7, key="four")
         producer.send(topic, 8, key="fives")
-    assert asked == [(b"four", 3), (b"fives", 3)]
+    assert calls == [(b"four", 3), (b"fives", 3)]
     assert read(broker, topic) == {0: [], 1: [(b"four", b"007")], 2: [(b"fives", b"008")]}
 
 
@@ -83,11 +83,11 @@ def test_what_cannot_be_encoded_is_refused_before_it_is_sent():
 
 
 def test_a_callback_is_called_once_for_each_message(broker, topic):
-    told = []
+    deliveries = []
     with Producer(broker.address, partitioner=lambda key, partitions: 0) as producer:
         for _ in range(3):
-            producer.send(topic, "v", callback=lambda error, delivered: told.append((error, delivered)))
-    assert told == [(None, Delivered(topic, 0, offset)) for offset in range(3)]
+            producer.send(topic, "v", callback=lambda error, delivered: deliveries.append((error, delivered)))
+    assert deliveries == [(None, Delivered(topic, 0, offset)) for offset in range(3)]
 
 
 def test_a_failure_without_a_callback_is_raised_by_flush_and_once():
@@ -101,10 +101,10 @@ def test_a_failure_without_a_callback_is_raised_by_flush_and_once():
 
 
 def test_a_failure_told_to_a_callback_is_not_raised_too():
-    told = []
+    failures = []
     with Producer(NOBODY, timeout_ms=SOON_MS) as producer:
-        producer.send("t", "v", callback=lambda error, delivered: told.append((type(error), delivered)))
-    assert told == [(ProduceError, None)]
+        producer.send("t", "v", callback=lambda error, delivered: failures.append((type(error), delivered)))
+    assert failures == [(ProduceError, None)]
 
 
 def test_what_the_block_raised_is_not_hidden_by_a_failure():

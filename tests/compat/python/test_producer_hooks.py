@@ -62,14 +62,14 @@ def test_a_hook_sees_each_step_of_a_message(broker, topic):
 
 
 def test_a_hook_sees_messages_that_are_waited_for_and_those_with_a_callback(broker, topic):
-    hook, told = Steps(), []
+    hook, deliveries = Steps(), []
     with Producer(broker.address, hook=hook) as producer:
-        producer.send(topic, "one", callback=lambda error, delivered: told.append(delivered))
+        producer.send(topic, "one", callback=lambda error, delivered: deliveries.append(delivered))
         delivered = producer.send_and_wait(topic, "two")
     assert [name for name, value in hook.steps if value == b"two"] == [
         "before_enqueue", "after_enqueue", "after_dequeue",
     ]  # fmt: skip
-    assert len(told) == 1 and isinstance(delivered, Delivered)
+    assert len(deliveries) == 1 and isinstance(delivered, Delivered)
 
 
 def test_a_hook_may_change_a_message_before_it_is_queued(broker, topic):
@@ -147,12 +147,12 @@ def test_an_exception_of_a_hook_is_raised_by_the_call_in_which_it_ran(broker, to
         def after_dequeue(self, message):
             raise LookupError(message.value)
 
-    told = []
+    deliveries = []
     with Producer(broker.address, hook=Failing()) as producer:
-        producer.send(topic, "v", callback=lambda error, delivered: told.append(delivered))
+        producer.send(topic, "v", callback=lambda error, delivered: deliveries.append(delivered))
         with pytest.raises(LookupError):
             producer.flush()
-    assert len(told) == 1
+    assert len(deliveries) == 1
 
 
 def test_an_event_handler_sees_the_messages_in_batches(broker, topic):

@@ -26,10 +26,10 @@ def admin(group_broker):
 def test_topics_and_their_settings_are_administered(admin, name):
     admin.create_topic(name, 1, {"retention.ms": "1000000"})
     admin.add_partitions(name, 3)
-    assert admin.topic(name).partitions == 3 and name in {each.name for each in admin.topics()}
+    assert admin.topic(name).partitions == 3 and name in {topic.name for topic in admin.topics()}
     admin.alter_topic_configs(name, {"retention.ms": None, "segment.bytes": "1048576"})
-    found = {each.name: each.value for each in admin.topic_configs(name, ["retention.ms", "segment.bytes"])}
-    assert found["segment.bytes"] == "1048576" and found["retention.ms"] != "1000000"
+    configs = {config.name: config.value for config in admin.topic_configs(name, ["retention.ms", "segment.bytes"])}
+    assert configs["segment.bytes"] == "1048576" and configs["retention.ms"] != "1000000"
     admin.delete_topic(name)
     with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         admin.topic(name)
@@ -49,11 +49,11 @@ def test_offsets_are_found_and_records_deleted(admin, group_broker, topic):
 def test_groups_are_described_reset_and_deleted(admin, group_broker, topic, name):
     with Consumer(group_broker.address, topic, group=name, config=QUICK) as consumer:
         consumer.poll(WAIT_MS)
-        assert [len(each.partitions) for each in admin.group(name).members] == [2]
+        assert [len(member.partitions) for member in admin.group(name).members] == [2]
     admin.reset_offsets(name, {(topic, 0): 1, (topic, 1): 5})
     assert admin.committed(name) == {(topic, 0): 1, (topic, 1): 5}
     assert admin.lag(name) == {(topic, 0): 4, (topic, 1): 0}
-    assert name in {each.group_id for each in admin.groups()}
+    assert name in {group.group_id for group in admin.groups()}
     admin.create_topic(f"{name}-gone", 1)
     admin.reset_offsets(name, {(f"{name}-gone", 0): 7})
     admin.delete_topic(f"{name}-gone")
@@ -64,7 +64,7 @@ def test_groups_are_described_reset_and_deleted(admin, group_broker, topic, name
 
 def test_the_cluster_its_disks_quotas_and_transactions_are_shown(admin, group_broker, topic, name):
     (broker,) = admin.cluster().brokers
-    assert {each.leader for each in admin.replicas(topic).values()} == {broker.id}
+    assert {partition.leader for partition in admin.replicas(topic).values()} == {broker.id}
     assert (topic, 0) in admin.log_dirs()[0].sizes
     assert admin.broker_configs(broker.id, ["log.dirs"])
     admin.alter_quotas({"client-id": name}, {"consumer_byte_rate": 1e9})
@@ -75,8 +75,8 @@ def test_the_cluster_its_disks_quotas_and_transactions_are_shown(admin, group_br
         producer.send(topic, "1", partition=0)
         producer.flush()
         assert admin.transaction(name).partitions == ((topic, 0),)
-        assert name in {each.transactional_id for each in admin.transactions("Ongoing")}
-        assert [each.first_offset for each in admin.producers(topic, 0) if each.first_offset is not None] == [5]
+        assert name in {transaction.transactional_id for transaction in admin.transactions("Ongoing")}
+        assert [state.first_offset for state in admin.producers(topic, 0) if state.first_offset is not None] == [5]
 
 
 # --- under asyncio ---------------------------------------------------------------------------------------------------
@@ -110,18 +110,18 @@ def test_under_asyncio_the_loop_goes_on_while_a_broker_is_silent_and_a_close_end
 
     accepted = Event()
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        kept = []
+        connections = []
 
         def accept():
-            kept.append(silent.accept()[0])
-            kept[0].recv(1)  # the request has come
+            connections.append(silent.accept()[0])
+            connections[0].recv(1)  # the request has come
             accepted.set()
 
         thread = Thread(target=accept, daemon=True)
         thread.start()
         results = asyncio.run(closed_early(f"127.0.0.1:{silent.getsockname()[1]}"))
         thread.join(SECONDS)
-        kept[0].close()
+        connections[0].close()
     assert any(isinstance(result, Unreachable) for result in results[:CALLS_MAX])
     assert all(isinstance(result, ClientError) for result in results)
     assert "the admin was closed" in str(results[CALLS_MAX])

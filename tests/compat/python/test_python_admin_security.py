@@ -90,11 +90,11 @@ def test_the_pattern_type_match_selects_all_rules_that_hold_for_a_resource(admin
 
 
 def test_several_filters_delete_their_rules_in_one_call_and_return_them(admin):
-    orders, pay, kept = rule("orders"), rule("pay"), rule("kept")
-    admin.create_acls([orders, pay, kept])
+    orders, pay, remaining = rule("orders"), rule("pay"), rule("kept")
+    admin.create_acls([orders, pay, remaining])
     filters = [AclBindingFilter(name="orders"), AclBindingFilter(name="pay"), AclBindingFilter(name="nothing")]
     assert admin.delete_acls(filters) == sorted([orders, pay])
-    assert admin.describe_acls() == [kept]
+    assert admin.describe_acls() == [remaining]
 
 
 def test_a_rule_that_is_refused_is_named_and_the_others_are_added(admin):
@@ -142,8 +142,8 @@ def test_the_command_sets_a_password_from_a_file_or_from_stdin_and_its_user_logs
     admin.create_acls([rule("orders", AclOperation.DESCRIBE)])
     (tmp_path / "file").write_text("ada secret\n")
     file = source if source == "-" else tmp_path / source
-    said = flakelog(server, f"user set ada --password-file {file} --iterations 5000", "ada secret\n")
-    assert said == "ada has a new password for SCRAM-SHA-512\n"
+    output = flakelog(server, f"user set ada --password-file {file} --iterations 5000", "ada secret\n")
+    assert output == "ada has a new password for SCRAM-SHA-512\n"
     with client_of(server, "ada", "ada secret") as client:
         assert client.topics() == []
     assert "SCRAM-SHA-512" in flakelog(server, "user delete ada --yes")

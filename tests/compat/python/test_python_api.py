@@ -310,14 +310,14 @@ def test_asyncio_consumers_share_a_group_with_others(group_broker, topic, name):
         async with AsyncConsumer(
             group_broker.address, topic, group=name, timeout_ms=WAIT_MS, on_assigned=assigned, config=QUICK
         ) as consumer:
-            found = [await anext(consumer) for _ in range(10)]
+            records = [await anext(consumer) for _ in range(10)]
             await consumer.seek(topic, 0, 4)
             again = await consumer.poll(WAIT_MS)
             await consumer.commit()
-            return changes, values(found), values(again), await consumer.committed()
+            return changes, values(records), values(again), await consumer.committed()
 
-    changes, found, again, committed = asyncio.run(read())
-    assert (changes, found, again) == ([2], list(range(10)), [8])
+    changes, first, again, committed = asyncio.run(read())
+    assert (changes, first, again) == ([2], list(range(10)), [8])
     with Consumer(group_broker.address, topic, group=name, config=QUICK) as consumer:
         assert consumer.committed([(topic, 0), (topic, 1)]) == committed == {(topic, 0): 5, (topic, 1): 5}
 
@@ -351,11 +351,11 @@ def test_an_asyncio_iterator_lets_other_tasks_run_while_records_are_there(group_
 
 def test_an_asyncio_program_that_polls_without_a_wait_gets_its_records(group_broker, topic):
     async def read():
-        found, end = [], time.monotonic() + SECONDS
+        records, end = [], time.monotonic() + SECONDS
         async with AsyncConsumer(group_broker.address, topic, config=QUICK) as consumer:
-            while len(found) < 10 and time.monotonic() < end:
-                found += await consumer.poll()
-        return values(found)
+            while len(records) < 10 and time.monotonic() < end:
+                records += await consumer.poll()
+        return values(records)
 
     assert asyncio.run(read()) == list(range(10))
 
@@ -366,15 +366,15 @@ def test_the_asyncio_client_has_many_requests_in_flight(group_broker, topic):
             assert (await client.topic(topic)).partitions == 2
             fetched = await asyncio.gather(*(client.fetch(topic, number % 2, 0) for number in range(20)))
             many = await client.multifetch({(topic, 0): 3, (topic, 1): 0})
-            return [len(records) for records, _ in fetched], {key: values(found[0]) for key, found in many.items()}
+            return [len(records) for records, _ in fetched], {key: values(result[0]) for key, result in many.items()}
 
     assert asyncio.run(read()) == ([5] * 20, {(topic, 0): [6, 8], (topic, 1): [1, 3, 5, 7, 9]})
 
 
 def test_one_request_fetches_several_partitions(group_broker, topic):
     with client_of(group_broker) as client:
-        found = client.multifetch({(topic, 1): 4, (topic, 0): 5}, max_wait_ms=0)
-        assert {key: (values(records), following) for key, (records, following) in found.items()} == {
+        fetched = client.multifetch({(topic, 1): 4, (topic, 0): 5}, max_wait_ms=0)
+        assert {key: (values(records), following) for key, (records, following) in fetched.items()} == {
             (topic, 1): ([9], 5),
             (topic, 0): ([], 5),
         }

@@ -77,8 +77,8 @@ def test_a_record_that_an_asyncio_program_works_on_is_not_committed_by_time(grou
                 until_commit = asyncio.get_running_loop().time() + 0.2
                 while number and asyncio.get_running_loop().time() < until_commit:
                     await asyncio.sleep(0.01)
-                    there = await consumer.committed([(record.topic, record.partition)])
-                    assert there.get((record.topic, record.partition), 0) <= record.offset
+                    committed = await consumer.committed([(record.topic, record.partition)])
+                    assert committed.get((record.topic, record.partition), 0) <= record.offset
 
     asyncio.run(read())
 
@@ -101,20 +101,20 @@ def test_a_consumer_that_is_closed_by_another_thread_ends_its_iterator(group_bro
 
 def test_a_poll_of_a_consumer_that_another_thread_closes_says_so(group_broker, topic):
     consumer = Consumer(group_broker.address, topic, start=Latest(), config=QUICK)
-    said = []
+    errors = []
 
     def wait():
         try:
             consumer.poll(WAIT_MS)
         except ClientError as error:
-            said.append(str(error))
+            errors.append(str(error))
 
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
     until(lambda: consumer.assignment)
     consumer.close()
     waiting.join(SECONDS)
-    assert said == ["the consumer was closed"]
+    assert errors == ["the consumer was closed"]
 
 
 PROGRAM = """
@@ -166,12 +166,12 @@ def test_a_program_that_ends_without_a_close_leaves_its_group(group_broker, topi
 def test_a_consumer_that_nothing_refers_to_leaves_its_group(group_broker, topic, name):
     consumer = Consumer(group_broker.address, topic, group=name, config=QUICK)
     next(consumer)
-    threads = {each for each in threading.enumerate() if name in each.name}
+    threads = {thread for thread in threading.enumerate() if name in thread.name}
     del consumer
     gc.collect()
     with Admin(group_broker.address) as admin:
         until(lambda: admin.group(name).members == ())
-    until(lambda: not any(each.is_alive() for each in threads), "the end of its threads")
+    until(lambda: not any(thread.is_alive() for thread in threads), "the end of its threads")
 
 
 def test_an_asyncio_consumer_that_nothing_refers_to_leaves_its_group(group_broker, topic, name):

@@ -73,17 +73,17 @@ def test_the_output_has_each_record_of_the_input_once(group_broker, name, seed, 
             batch = encode_batch([BatchRecord(0, 0, None, b"%d" % number)], base_timestamp_ms=0)
             client.produce(name, number % PARTITIONS, batch)
     programs = [Program(group_broker.address, name, number, seed) for number in range(3)]
-    found = []
+    numbers = []
     with Consumer(group_broker.address, f"{name}-out", config=COMMITTED) as consumer:
-        while len(found) < records:
-            found += [int(record.value) for record in consumer.poll(50)]
-            assert [each.error for each in programs if each.error is not None] == []
+        while len(numbers) < records:
+            numbers += [int(record.value) for record in consumer.poll(50)]
+            assert [program.error for program in programs if program.error is not None] == []
             if random.random() < 0.1:
                 leaving = programs.pop(random.randrange(len(programs)))
                 leaving.stop.set()
                 programs.append(Program(group_broker.address, name, len(programs) + random.randrange(10**6), seed))
-        for each in programs:
-            each.stop.set()
-        until(lambda: not any(each.thread.is_alive() for each in programs), "the end of the programs")
-        found += [int(record.value) for record in consumer.poll(300)]
-    assert sorted(found) == list(range(records))
+        for program in programs:
+            program.stop.set()
+        until(lambda: not any(program.thread.is_alive() for program in programs), "the end of the programs")
+        numbers += [int(record.value) for record in consumer.poll(300)]
+    assert sorted(numbers) == list(range(records))

@@ -90,14 +90,14 @@ def test_offsets_that_are_gone_are_skipped_and_counted(group_broker, topic):
 
 
 def test_a_batch_that_cannot_be_decoded_is_skipped_and_told(group_broker, topic):
-    told = []
+    skipped = []
     with Client(group_broker.address) as client:
         client.produce(topic, 0, PASSES_LENGTHS)
         say(client, topic, 0, 10)
-    with Consumer(group_broker.address, topic, partitions=[0], on_poison=told.append, config=QUICK) as consumer:
+    with Consumer(group_broker.address, topic, partitions=[0], on_poison=skipped.append, config=QUICK) as consumer:
         assert values(next(consumer) for _ in range(6)) == [0, 2, 4, 6, 8, 10]
         assert consumer.figures().fetches.poison_batches == 1
-    assert [(each.topic, each.partition, each.base_offset, each.last_offset) for each in told] == [
+    assert [(batch.topic, batch.partition, batch.base_offset, batch.last_offset) for batch in skipped] == [
         (topic, 0, 5, 4 + RECORDS)
     ]
 

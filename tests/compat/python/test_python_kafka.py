@@ -57,7 +57,7 @@ def test_records_have_the_ids_of_their_headers(kafka, stamped):
 
 def test_reads_without_spark_have_the_ids_of_the_headers(kafka, stamped):
     with Consumer(kafka, stamped, config=BY_HAND) as consumer:
-        wanted = {(each.partition, each.offset): each.id for each in (next(consumer) for _ in range(10))}
+        wanted = {(record.partition, record.offset): record.id for record in (next(consumer) for _ in range(10))}
     rows = read(kafka, stamped).read_all().to_pylist()
     assert {(row["partition"], row["offset"]): row["id"] for row in rows} == wanted
 
@@ -117,7 +117,7 @@ sys.stdin.read()
 
 def test_a_spout_emits_the_ids_of_the_headers(kafka, stamped, tmp_path):
     with Consumer(kafka, stamped, config=BY_HAND) as consumer:
-        wanted = {f"{each.id} {each.value.decode()}\n" for each in (next(consumer) for _ in range(10))}
+        wanted = {f"{record.id} {record.value.decode()}\n" for record in (next(consumer) for _ in range(10))}
     argv = [sys.executable, "-c", SPOUT, kafka, stamped, str(tmp_path / "progress")]
     environment = os.environ | {"PYTHONPATH": PYTHONPATH}
     with subprocess.Popen(

@@ -30,26 +30,26 @@ def read(broker, topic, count, **settings):
 def test_a_message_has_the_headers_partition_and_time_it_was_given(group_broker, topic):
     with Producer(group_broker.address) as producer:
         producer.send(topic, "v", headers={"trace": "7", "raw": b"\xff", "none": None}, partition=1, timestamp_ms=9_000)
-    found = [record for record in read(group_broker, topic, 11) if record.value == b"v"]
+    records = [record for record in read(group_broker, topic, 11) if record.value == b"v"]
     wanted = (("trace", b"7"), ("raw", b"\xff"), ("none", None))
-    assert [(each.partition, each.timestamp_ms, each.headers) for each in found] == [(1, 9_000, wanted)]
+    assert [(record.partition, record.timestamp_ms, record.headers) for record in records] == [(1, 9_000, wanted)]
 
 
 def test_ids_in_headers_are_unique_and_rise_in_the_order_of_sending(group_broker, topic, tmp_path):
     with Producer(group_broker.address, ids="header", directory=tmp_path) as producer:
         for number in range(200):
             producer.send(topic, str(1_000 + number), partition=0)
-    found = [record for record in read(group_broker, topic, 210) if int(record.value) >= 1_000]
-    ids = [int(dict(record.headers)["flakelog-id"]) for record in found]
+    records = [record for record in read(group_broker, topic, 210) if int(record.value) >= 1_000]
+    ids = [int(dict(record.headers)["flakelog-id"]) for record in records]
     assert len(set(ids)) == 200 and ids == sorted(ids)
-    assert values(found) == list(range(1_000, 1_200))
+    assert values(records) == list(range(1_000, 1_200))
 
 
 def test_ids_in_headers_rise_with_the_offset_although_threads_share_the_producer(group_broker, topic, tmp_path):
     with Producer(group_broker.address, ids="header", directory=tmp_path) as producer, ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda number: producer.send(topic, str(1_000 + number), partition=0), range(2_000)))
-    found = [record for record in read(group_broker, topic, 2_010) if int(record.value) >= 1_000]
-    ids = [int(dict(record.headers)["flakelog-id"]) for record in found]
+    records = [record for record in read(group_broker, topic, 2_010) if int(record.value) >= 1_000]
+    ids = [int(dict(record.headers)["flakelog-id"]) for record in records]
     assert len(ids) == 2_000 and ids == sorted(ids)
 
 
@@ -117,8 +117,8 @@ def test_after_an_abort_a_consumer_reads_the_records_of_the_transaction_again(gr
             producer.send_offsets(consumer)
         consumer.seek_to_committed()
     assert sum(consumer.committed().values()) == 10
-    found = read(group_broker, copies, 10, isolation_level="read_committed")
-    assert values(found) == list(range(10))
+    records = read(group_broker, copies, 10, isolation_level="read_committed")
+    assert values(records) == list(range(10))
 
 
 def test_a_newer_producer_of_the_same_transactional_id_fences_the_older(group_broker, topic, name):
@@ -130,11 +130,11 @@ def test_a_newer_producer_of_the_same_transactional_id_fences_the_older(group_br
         older.commit()
     newer.send(topic, "301")
     newer.commit()
-    for each in (older, newer):
+    for producer in (older, newer):
         with suppress(ProduceError, ProducerFenced):
-            each.close()
-    found = values(read(group_broker, topic, 11, isolation_level="read_committed"))
-    assert 301 in found and 300 not in found
+            producer.close()
+    numbers = values(read(group_broker, topic, 11, isolation_level="read_committed"))
+    assert 301 in numbers and 300 not in numbers
 
 
 def test_a_producer_that_is_fenced_in_the_middle_of_a_block_says_so(group_broker, topic, name):
@@ -147,9 +147,9 @@ def test_a_producer_that_is_fenced_in_the_middle_of_a_block_says_so(group_broker
     with pytest.raises(ProducerFenced):
         older.begin()
     newer.abort()
-    for each in (older, newer):
+    for producer in (older, newer):
         with suppress(ProduceError, ProducerFenced):
-            each.close()
+            producer.close()
 
 
 def test_transactions_need_a_transactional_id():
@@ -171,16 +171,18 @@ def test_a_producer_counts_what_it_sends_and_what_it_drops(group_broker, topic):
 
 
 def test_figures_are_exact_although_threads_share_the_producer(group_broker, topic):
-    told = []
+    deliveries = []
     with Producer(group_broker.address) as producer, ThreadPoolExecutor(4) as threads:
         for _ in threads.map(lambda _: producer.send(topic, "value"), range(2_000)):
             pass
-        for _ in threads.map(lambda _: producer.send(topic, "v", callback=lambda *each: told.append(each)), range(500)):
+        for _ in threads.map(
+            lambda _: producer.send(topic, "v", callback=lambda *outcome: deliveries.append(outcome)), range(500)
+        ):
             producer.figures()
         producer.flush()
         figures = producer.figures()
     assert (figures.sent, figures.acknowledged, figures.queued, figures.bytes) == (2_500, 2_500, 0, 10_500)
-    assert len(set(told)) == 500 and all(error is None for error, _ in told)
+    assert len(set(deliveries)) == 500 and all(error is None for error, _ in deliveries)
 
 
 def test_a_message_that_the_full_queue_refuses_is_not_counted():
@@ -196,11 +198,11 @@ def test_a_message_that_the_full_queue_refuses_is_not_counted():
 
 
 def test_purged_messages_fail_at_once_and_are_counted():
-    told = []
+    reasons = []
     with Producer(NOBODY) as producer:
-        producer.send("t", "v", callback=lambda error, delivered: told.append(str(error)))
+        producer.send("t", "v", callback=lambda error, delivered: reasons.append(str(error)))
         producer.purge()
-        assert told == ["t: dropped by purge()"]
+        assert reasons == ["t: dropped by purge()"]
         assert (producer.figures().failed, producer.figures().queued) == (1, 0)
 
 
@@ -209,7 +211,7 @@ def test_messages_arrive_whoever_acknowledges_them(group_broker, topic, acks):
     with Producer(group_broker.address, acks=acks) as producer:
         producer.send(topic, "value")
     assert producer.figures().acknowledged == 1
-    assert [each.value for each in read(group_broker, topic, 11)].count(b"value") == 1
+    assert [record.value for record in read(group_broker, topic, 11)].count(b"value") == 1
 
 
 def test_a_callback_may_send_the_next_message(group_broker, topic):
@@ -222,8 +224,8 @@ def test_a_callback_may_send_the_next_message(group_broker, topic):
 
         producer.send(topic, "100", partition=0, callback=send_next)
         producer.flush()
-    found = read(group_broker, topic, 15)[10:]
-    assert [record.value for record in found] == [b"%d" % n for n in range(100, 105)]
+    records = read(group_broker, topic, 15)[10:]
+    assert [record.value for record in records] == [b"%d" % n for n in range(100, 105)]
 
 
 @pytest.mark.parametrize("method", ("flush", "close", "poll", "purge"))
@@ -249,10 +251,10 @@ def test_a_callback_that_meets_a_full_queue_does_not_wait_for_it():
 
 
 def test_each_callback_gets_the_place_of_its_own_message(group_broker, topic):
-    told = {}
+    offsets = {}
 
     def keeper(number):
-        return lambda error, delivered: told.update({number: delivered.offset})
+        return lambda error, delivered: offsets.update({number: delivered.offset})
 
     with Producer(group_broker.address) as producer:
         for number in range(100):
@@ -260,18 +262,18 @@ def test_each_callback_gets_the_place_of_its_own_message(group_broker, topic):
                 producer.send(topic, str(1_000 + number), partition=0, callback=keeper(number))
             else:
                 producer.send(topic, str(1_000 + number), partition=0)
-    stored = {int(each.value): each.offset for each in read(group_broker, topic, 110)}
-    assert told == {number: stored[1_000 + number] for number in range(100) if number % 3}
+    stored = {int(record.value): record.offset for record in read(group_broker, topic, 110)}
+    assert offsets == {number: stored[1_000 + number] for number in range(100) if number % 3}
 
 
-class Kept:
+class OffsetKeeper:
     """Keeps the offsets of its messages. It is equal to all others, as empty lists are."""
 
     def __init__(self):
         self.offsets = []
 
     def __eq__(self, other):
-        return isinstance(other, Kept)
+        return isinstance(other, OffsetKeeper)
 
     def __call__(self, error, delivered):
         self.offsets.append(delivered.offset)
@@ -281,19 +283,19 @@ class Kept:
 
 
 def test_callbacks_of_equal_objects_are_not_taken_for_each_other(group_broker, topic):
-    one, other = Kept(), Kept()
+    first, second = OffsetKeeper(), OffsetKeeper()
     with Producer(group_broker.address) as producer:
         for number in range(8):
-            each = (one, other)[number // 2 % 2]
-            producer.send(topic, "v", partition=0, callback=each if number < 4 else each.keep)
-    assert (one.offsets, other.offsets) == ([5, 6, 9, 10], [7, 8, 11, 12])
+            keeper = (first, second)[number // 2 % 2]
+            producer.send(topic, "v", partition=0, callback=keeper if number < 4 else keeper.keep)
+    assert (first.offsets, second.offsets) == ([5, 6, 9, 10], [7, 8, 11, 12])
 
 
 def test_a_later_send_calls_the_callbacks_that_are_due(group_broker, topic):
-    told = []
+    deliveries = []
     with Producer(group_broker.address) as producer:
-        producer.send(topic, "100", callback=lambda error, delivered: told.append(delivered))
-        until(lambda: producer.send(topic, "101") or told)
+        producer.send(topic, "100", callback=lambda error, delivered: deliveries.append(delivered))
+        until(lambda: producer.send(topic, "101") or deliveries)
 
 
 def test_a_producer_without_a_reference_lives_until_its_messages_are_sent(group_broker, topic):
@@ -318,12 +320,12 @@ def test_a_closed_producer_does_not_wait_for_the_garbage_collector(group_broker,
 def test_the_asyncio_producer_sends_many_messages_at_once(group_broker, topic, name):
     async def send():
         async with AsyncProducer(group_broker.address, queue_size=50) as producer:
-            places = await asyncio.gather(
+            deliveries = await asyncio.gather(
                 *(producer.send_and_wait(topic, str(number), partition=1) for number in range(1_000, 1_500))
             )
             with pytest.raises(ProduceError, match="no-such-partition|Unknown partition"):
                 await producer.send_and_wait(topic, "v", partition=7)
-            return sorted(each.offset for each in places), producer.figures().acknowledged
+            return sorted(delivered.offset for delivered in deliveries), producer.figures().acknowledged
 
     assert asyncio.run(send()) == (list(range(5, 505)), 500)
     assert values(read(group_broker, topic, 510))[10:] == list(range(1_000, 1_500))

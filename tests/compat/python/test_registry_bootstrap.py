@@ -89,12 +89,12 @@ def ask(port):
 
 
 def test_the_port_leads_to_the_broker_that_lives(kazoo, one_and_two, port):
-    one, two = one_and_two
+    first, second = one_and_two
     assert ask(port) == b""
-    register(kazoo, 1, one.port)
+    register(kazoo, 1, first.port)
     until(lambda: ask(port) == b"one?")
     kazoo.delete("/brokers/ids/1")
-    register(kazoo, 2, two.port)
+    register(kazoo, 2, second.port)
     until(lambda: ask(port) == b"two?")
     assert port.brokers.keys() == {2} and port.problem is None
 

@@ -79,12 +79,12 @@ class Group:
         return consumer
 
     def until(self, condition, what):
-        def there():
+        def is_met():
             for consumer in self.running:
                 consumer.turn()
             return condition()
 
-        until(there, what)
+        until(is_met, what)
 
     def die(self, consumer):
         self.running.remove(consumer)

@@ -47,7 +47,7 @@ def create(cluster, name, copies):
 
 def leaders(admin, name):
     try:
-        return {each.leader for each in admin.replicas(name).values()}
+        return {partition.leader for partition in admin.replicas(name).values()}
     except BrokerError:  # the broker does not know the topic yet
         return set()
 
@@ -90,9 +90,9 @@ def test_members_of_a_group_share_partitions_of_all_brokers(cluster, topic):
 def test_one_call_fetches_from_all_brokers(cluster, topic):
     send(cluster, topic, range(60))
     with Client(cluster.servers) as client:
-        found = client.multifetch({(topic, number): 0 for number in range(PARTITIONS)})
-        assert values(record for records, _ in found.values() for record in records) == list(range(60))
-        ends = {key: following for key, (_, following) in found.items()}
+        fetched = client.multifetch({(topic, number): 0 for number in range(PARTITIONS)})
+        assert values(record for records, _ in fetched.values() for record in records) == list(range(60))
+        ends = {key: following for key, (_, following) in fetched.items()}
         assert all(records == [] for records, _ in client.multifetch(ends, max_wait_ms=30).values())
 
 
@@ -158,16 +158,16 @@ def test_a_consumer_begins_a_topic_that_was_made_again_anew(cluster, topic):
 
 def test_readers_go_on_when_a_broker_dies(cluster, name):
     """Its partitions with copies get other leaders; those without wait, and hold up no other partition."""
-    kept, lost = (create(cluster, f"{name}-{copies}", copies) for copies in (3, 1))
-    send(cluster, kept, range(60))
+    replicated, lost = (create(cluster, f"{name}-{copies}", copies) for copies in (3, 1))
+    send(cluster, replicated, range(60))
     send(cluster, lost, range(60))
     with (
-        Consumer(cluster.servers, kept, timeout_ms=WAIT_MS, config=ALONE) as alone,
-        Consumer(cluster.servers, kept, group=kept, timeout_ms=WAIT_MS, config=BY_HAND) as member,
+        Consumer(cluster.servers, replicated, timeout_ms=WAIT_MS, config=ALONE) as alone,
+        Consumer(cluster.servers, replicated, group=replicated, timeout_ms=WAIT_MS, config=BY_HAND) as member,
     ):
         assert len([next(alone) for _ in range(60)]) == len([next(member) for _ in range(60)]) == 60
         cluster.kill(3)
-        send(cluster, kept, range(60, 120))
+        send(cluster, replicated, range(60, 120))
         assert values(next(alone) for _ in range(60)) == list(range(60, 120))
         assert values(next(member) for _ in range(60)) == list(range(60, 120))
         member.commit()

@@ -60,8 +60,8 @@ def send_by_kafka_python(broker, topic, values):
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=20,
                              reconnect_backoff_ms=20)  # fmt: skip
     sent = [producer.send(topic, value) for value in values]
-    for each in sent:
-        each.get(SECONDS)
+    for future in sent:
+        future.get(SECONDS)
     producer.close()
 
 
@@ -86,7 +86,7 @@ class KafkaPython:
     def poll(self):
         # kafka-python 3.0.12 joins again when it learns of the topic's partitions. If the poll that began this join
         # ends first, it forgets the join and waits for ever, with Apache Kafka too. This long poll ends with messages.
-        return [message.value for each in self._consumer.poll(MS).values() for message in each]
+        return [message.value for messages in self._consumer.poll(MS).values() for message in messages]
 
 
 # --- topics, settings and the process --------------------------------------------------------------------------------

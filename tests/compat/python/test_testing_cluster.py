@@ -69,12 +69,12 @@ def test_a_stalled_node_answers_when_it_is_resumed(cluster):
 
 
 def test_all_nodes_of_a_cluster_are_killed_and_healed(cluster):
-    kept = len(cluster.records("flights"))
+    records_before = len(cluster.records("flights"))
     cluster.kill()
     assert not cluster.running
     cluster.heal()
     until(lambda: -1 not in leaders(cluster).values(), "all leaders")
-    assert len(cluster.records("flights")) == kept
+    assert len(cluster.records("flights")) == records_before
 
 
 def test_what_no_cluster_has_is_refused(cluster):

@@ -38,15 +38,15 @@ def server(tmp_path_factory):
         yield server
 
 
-@pytest.mark.parametrize(("way", "copies"), [("consumer", 2), ("asyncio", 2), ("spout", 2), ("read", 5)])
-def test_a_process_has_memory_for_few_of_the_batches_that_it_reads(server, tmp_path, way, copies):
+@pytest.mark.parametrize(("reader", "copies"), [("consumer", 2), ("asyncio", 2), ("spout", 2), ("read", 5)])
+def test_a_process_has_memory_for_few_of_the_batches_that_it_reads(server, tmp_path, reader, copies):
     """A batch takes memory twice: unpacked, and as messages. The threads of a read take turns."""
     topic = server.address, "flights", str(BATCHES * MESSAGES)
-    argv = [sys.executable, PROGRAM, way, *topic, str(tmp_path / "progress")]
+    argv = [sys.executable, PROGRAM, reader, *topic, str(tmp_path / "progress")]
     environment = os.environ | {"PYTHONPATH": PYTHONPATH}
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PROGRAM_SECONDS, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    found, peak_kib = map(int, done.stdout.split())
-    print(f"{way}: {peak_kib >> 10} MiB")
-    assert found == BATCHES * MESSAGES
+    messages, peak_kib = map(int, done.stdout.split())
+    print(f"{reader}: {peak_kib >> 10} MiB")
+    assert messages == BATCHES * MESSAGES
     assert peak_kib * 1024 < BESIDE_BATCHES_BYTES + copies * BATCH_BYTES

@@ -49,11 +49,11 @@ def without_spark(servers, topic, messages, store):
     return sum(batch.num_rows for batch in read(servers, topic))
 
 
-WAYS = {"consumer": consumer, "asyncio": in_asyncio, "spout": spout, "read": without_spark}
+READERS = {"consumer": consumer, "asyncio": in_asyncio, "spout": spout, "read": without_spark}
 
 if __name__ == "__main__":
-    way, servers, topic, messages, store = sys.argv[1:]
-    found = WAYS[way](servers, topic, int(messages), store)
+    reader, servers, topic, messages, store = sys.argv[1:]
+    number = READERS[reader](servers, topic, int(messages), store)
     lines = Path("/proc/self/status").read_text().splitlines()
     (peak_kib,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
-    print(found, peak_kib)
+    print(number, peak_kib)
