@@ -49,9 +49,9 @@ def missing():
     """Return why Kafka 3.9.1 cannot run here, or None if it can."""
     if not CLASSPATH.exists():
         return "Kafka 3.9.1's jars are not there: `make stock` brings them where Maven (mvn) is installed"
-    gone = [jar for jar in CLASSPATH.read_text().strip().split(":") if not Path(jar).exists()]
-    if gone:
-        return f"{gone[0]} is gone: remove {CLASSPATH}, and `make stock` brings it again"
+    missing_jars = [jar for jar in CLASSPATH.read_text().strip().split(":") if not Path(jar).exists()]
+    if missing_jars:
+        return f"{missing_jars[0]} is gone: remove {CLASSPATH}, and `make stock` brings it again"
     try:
         find_java()
     except JavaNotFound as error:

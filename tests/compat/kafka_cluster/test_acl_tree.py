@@ -96,7 +96,7 @@ def sorted_rules(nodes):
     """Return the nodes of access rules, without the order in which Kafka's sets have the rules of one node, and the
     changes of one act.
     """
-    found, changes = {}, {}
+    rules, changes = {}, {}
     for path, (text, is_ephemeral, version) in nodes.items():
         if not path.startswith(TREES):
             continue
@@ -108,8 +108,8 @@ def sorted_rules(nodes):
             parent = path.rpartition("/")[0]
             changes.setdefault(parent, []).append(text)
             text = ""
-        found[path] = text, is_ephemeral, version
-    return found | {parent: (sorted(texts), *found[parent][1:]) for parent, texts in changes.items()}
+        rules[path] = text, is_ephemeral, version
+    return rules | {parent: (sorted(texts), *rules[parent][1:]) for parent, texts in changes.items()}
 
 
 def without_versions(nodes):
@@ -144,16 +144,16 @@ def test_the_four_trees_are_alike_after_each_act(brokers, acts, read):
     for act, request in acts.items():
         ours, kafkas = (ask(address, *request) for address in addresses)
         assert ours == kafkas or (ours, kafkas) == NAMED.get(act), act
-        found = []
+        remaining = []
 
         def are_alike():
-            found[:] = differences(*(read(tree.read()) for tree in trees))  # noqa: B023
-            return not found  # noqa: B023
+            remaining[:] = differences(*(read(tree.read()) for tree in trees))  # noqa: B023
+            return not remaining  # noqa: B023
 
         try:
             until(are_alike, f"trees that are alike after {act!r}")
         except AssertionError as error:
-            raise AssertionError("\n".join([str(error), *found])) from None
+            raise AssertionError("\n".join([str(error), *remaining])) from None
 
 
 # --- one cluster of both ---------------------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ def test_a_rule_that_one_broker_writes_is_obeyed_by_both(both, writer, whose):
     def await_outcomes(*outcomes):
         for partition in (0, 1):
             for user, outcome in zip(("ada", "bob"), outcomes, strict=True):
-                what = f"{outcome} for {user} at partition {partition}, after a rule of {whose}"
-                until(lambda user=user, at=partition, code=outcome: both.produced(user, topic, at) == code, what)
+                description = f"{outcome} for {user} at partition {partition}, after a rule of {whose}"
+                until(lambda user=user, at=partition, code=outcome: both.produced(user, topic, at) == code, description)
 
     def act(request):
         assert ask(both.plain[writer], *request) == set()

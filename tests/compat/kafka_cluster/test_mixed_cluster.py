@@ -41,8 +41,8 @@ class MixedCluster(Servers):
     def await_all_hear(self, topic, partitions):
         """Wait until each broker names a leader of each partition."""
         for server in self.servers.values():
-            alone, what = Alone(server), f"the leaders of {topic} at {server.address}"
-            until(lambda alone=alone: _is_led(alone, topic, partitions), what)
+            alone, description = Alone(server), f"the leaders of {topic} at {server.address}"
+            until(lambda alone=alone: _is_led(alone, topic, partitions), description)
 
 
 def _is_led(cluster, topic, partitions):
@@ -91,12 +91,12 @@ def test_a_transaction_over_all_brokers_is_whole(cluster):
     assert cluster.consume("payments", 12, "payees") == sorted(texts("committed", 3) * 4)
 
 
-@pytest.mark.parametrize("asked", [1, 2, 3])
-def test_a_setting_that_any_broker_takes_reaches_all(cluster, asked):
-    topic = f"settings-{asked}"
+@pytest.mark.parametrize("broker_id", [1, 2, 3])
+def test_a_setting_that_any_broker_takes_reaches_all(cluster, broker_id):
+    topic = f"settings-{broker_id}"
     cluster.act(create(topic, 1, 2, 3))
     cluster.await_all_hear(topic, 3)
-    cluster.act(configure(TOPIC, topic, (SET, "max.message.bytes", "100")), asked)
+    cluster.act(configure(TOPIC, topic, (SET, "max.message.bytes", "100")), broker_id)
 
     def is_refused(partition):
         errors = []

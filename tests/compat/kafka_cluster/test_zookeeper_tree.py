@@ -104,16 +104,16 @@ def clusters(tmp_path_factory, zookeeper):
 def await_alike(clusters, act):
     """Wait until the two trees are alike."""
     ours, kafkas = (cluster.tree for cluster in clusters)
-    found = []
+    remaining = []
 
     def alike():
-        found[:] = differences(ours.read(), kafkas.read())
-        return not found
+        remaining[:] = differences(ours.read(), kafkas.read())
+        return not remaining
 
     try:
         until(alike, f"two trees that are alike after {act!r}")
     except AssertionError as error:
-        raise AssertionError("\n".join([str(error), *found])) from None
+        raise AssertionError("\n".join([str(error), *remaining])) from None
 
 
 def test_the_tree_is_alike_after_each_act(clusters):

@@ -25,8 +25,8 @@ def describe(shared, java):
 
     def described(*arguments):
         tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-        asked = ("--bootstrap-server", shared.address, "--describe", "--group", shared.name, *arguments)
-        done = java.tool(tool, *asked)
+        options = ("--bootstrap-server", shared.address, "--describe", "--group", shared.name, *arguments)
+        done = java.tool(tool, *options)
         assert done.exit == 0, done
         heading, *rows = [line.split() for line in done.stdout.splitlines() if line.strip()]
         return [dict(zip(heading, row, strict=False)) for row in rows]

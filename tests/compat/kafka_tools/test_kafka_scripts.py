@@ -79,6 +79,6 @@ def test_a_setting_that_is_dynamic_in_kafka_and_unused_here_is_altered_and_descr
     ],
 )
 def test_the_tools_print_kafkas_text_where_scripts_search_for_it(java, server, topic, command, text):
-    tool, *arguments = (each.format(topic=topic) for each in command)
+    tool, *arguments = (word.format(topic=topic) for word in command)
     done = java.tool(f"{TOOLS}.{tool}", "--bootstrap-server", server.address, *arguments)
     assert done.exit != 0 and text.format(topic=topic) in done.stdout + done.stderr, done

@@ -37,14 +37,14 @@ def server(java, tmp_path_factory):
 
 @pytest.fixture
 def run(java, server):
-    """Return run("TopicCommand", "--list"), which returns stdout; the tool must succeed with `said` on stderr."""
+    """Return run("TopicCommand", "--list"), which returns stdout; the tool must succeed, and print `stderr` there."""
 
-    def ran(tool, *arguments, stdin="", said=""):
+    def ran(tool, *arguments, stdin="", stderr=""):
         main = tool if tool.startswith("kafka.") else f"{TOOLS}.{tool}"
         address = ("--bootstrap-server", server.address)
         arguments = (*arguments, *address) if tool in ADDRESS_LAST else (*address, *arguments)
         done = java.tool(main, *arguments, stdin=stdin)
-        assert done.exit == 0 and re.fullmatch(said, done.stderr), done
+        assert done.exit == 0 and re.fullmatch(stderr, done.stderr), done
         return done.stdout
 
     return ran
@@ -55,9 +55,9 @@ def consume(run, topic):
     """Return consume(3, "--group", "g"), which returns the console consumer's output from the topic's beginning."""
 
     def consumed(number, *arguments):
-        asked = ("--topic", topic, "--from-beginning", "--max-messages", number, *arguments)
-        said = f"(The consumer rebalance protocol .*\n)?Processed a total of {number} messages\n"
-        return run("consumer.ConsoleConsumer", *asked, said=said)
+        options = ("--topic", topic, "--from-beginning", "--max-messages", number, *arguments)
+        stderr = f"(The consumer rebalance protocol .*\n)?Processed a total of {number} messages\n"
+        return run("consumer.ConsoleConsumer", *options, stderr=stderr)
 
     return consumed
 
@@ -80,8 +80,8 @@ def test_the_console_consumer_prints_what_the_console_producer_was_told(run, top
 
 
 def test_what_the_verifiable_producer_sends_the_verifiable_consumer_finds(java, run, server, topic):
-    asked = ("--bootstrap-server", server.address, "--topic", topic, "--max-messages", 500, "--acks", -1)
-    produced = java.process(f"{TOOLS}.VerifiableProducer", *asked)
+    options = ("--bootstrap-server", server.address, "--topic", topic, "--max-messages", 500, "--acks", -1)
+    produced = java.process(f"{TOOLS}.VerifiableProducer", *options)
     assert (produced.exit, produced.stderr) == (0, "")
     sent = fields(produced.stdout, "producer_send_success")
     assert len(sent) == 500
@@ -93,15 +93,15 @@ def test_what_the_verifiable_producer_sends_the_verifiable_consumer_finds(java, 
 def fields(text, name):
     """Return [(partition, offset, value), ...] of the lines with this name."""
     lines = [json.loads(line) for line in text.splitlines()]
-    return [(each["partition"], each["offset"], each["value"]) for each in lines if each["name"] == name]
+    return [(line["partition"], line["offset"], line["value"]) for line in lines if line["name"] == name]
 
 
 def test_the_performance_tools_send_and_read_all(run, topic):
     load = ("--topic", topic, "--num-records", 20_000, "--record-size", 100, "--throughput", -1)
     sent = run("ProducerPerformance", *load)
     assert sent.splitlines()[-1].startswith("20000 records sent")
-    asked = ("--num-records", 20_000, "--hide-header", "--timeout", MS)
-    read = run("ConsumerPerformance", "--topic", topic, *asked)
+    options = ("--num-records", 20_000, "--hide-header", "--timeout", MS)
+    read = run("ConsumerPerformance", "--topic", topic, *options)
     assert read.split(", ")[4] == "20000"
 
 
@@ -110,10 +110,10 @@ def test_the_performance_tools_send_and_read_all(run, topic):
 
 def test_get_offsets_of_a_topic_by_kind_and_time(run, topic):
     run("ConsoleProducer", "--topic", topic, stdin="one\ntwo\nthree\n")
-    asked = ("GetOffsetShell", "--topic", topic)
+    command = ("GetOffsetShell", "--topic", topic)
 
     def total(*arguments):
-        rows = [line.split(":") for line in run(*asked, *arguments).splitlines()]
+        rows = [line.split(":") for line in run(*command, *arguments).splitlines()]
         assert {row[0] for row in rows} == {topic}
         return sum(int(row[2]) for row in rows)
 
@@ -133,11 +133,11 @@ def test_consumer_groups_are_listed_described_reset_and_deleted(run, topic, cons
     assert state == "Empty"
     describe = (groups, "--describe", "--group", group)
     nobody = f"\nConsumer group '{group}' has no active members.\n"
-    rows = rows_of(run(*describe, said=nobody))
+    rows = rows_of(run(*describe, stderr=nobody))
     assert sum(int(row["CURRENT-OFFSET"]) for row in rows) == 3
     assert all(row["LAG"] == "0" for row in rows)
     run(groups, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
-    rows = rows_of(run(*describe, said=nobody))
+    rows = rows_of(run(*describe, stderr=nobody))
     assert sum(int(row["LAG"]) for row in rows) == 3
     assert "was successful" in run(groups, "--delete", "--group", group)
     assert group not in run(groups, "--list").split()
@@ -156,7 +156,7 @@ def test_topics_are_made_listed_described_altered_and_deleted(run):
     assert topic in run("TopicCommand", "--list").split()
     head, *partitions = run("TopicCommand", "--describe", "--topic", topic).splitlines()
     assert "PartitionCount: 3\tReplicationFactor: 1" in head and "retention.ms=3600000" in head
-    assert len(partitions) == 3 and all("Leader: 1" in each and "Isr: 1" in each for each in partitions)
+    assert len(partitions) == 3 and all("Leader: 1" in partition and "Isr: 1" in partition for partition in partitions)
     run("TopicCommand", "--alter", "--topic", topic, "--partitions", 5)
     assert len(run("TopicCommand", "--describe", "--topic", topic).splitlines()) == 6
     assert run("TopicCommand", "--describe", "--unavailable-partitions") == ""
@@ -211,7 +211,7 @@ def test_log_directories_are_described(run, topic):
     (broker,) = json.loads(line)["brokers"]
     (directory,) = broker["logDirs"]
     assert directory["error"] is None
-    assert sorted(each["partition"] for each in directory["partitions"]) == [f"{topic}-0", f"{topic}-1"]
+    assert sorted(replica["partition"] for replica in directory["partitions"]) == [f"{topic}-0", f"{topic}-1"]
 
 
 def test_without_an_authorizer_there_are_no_acls(java, server):
@@ -220,8 +220,8 @@ def test_without_an_authorizer_there_are_no_acls(java, server):
 
 
 def test_leaders_are_elected_already_and_nothing_is_reassigned(run, topic):
-    said = run("LeaderElectionCommand", "--election-type", "preferred", "--topic", topic, "--partition", 0)
-    assert f"Valid replica already elected for partitions {topic}-0" in said
+    stdout = run("LeaderElectionCommand", "--election-type", "preferred", "--topic", topic, "--partition", 0)
+    assert f"Valid replica already elected for partitions {topic}-0" in stdout
     assert "No partition reassignments found" in run("reassign.ReassignPartitionsCommand", "--list")
 
 
@@ -347,10 +347,10 @@ def files(java, tmp_path_factory):
 def dump(java):
     """Return dump(paths, "--deep-iteration"), which returns the dump tool's output for these files."""
 
-    def dumped(paths, *arguments, said=""):
+    def dumped(paths, *arguments, stderr=""):
         assert paths, "there is no such file"
         done = java.tool(f"{TOOLS}.DumpLogSegments", "--files", ",".join(map(str, paths)), *arguments)
-        assert done.exit == 0 and re.fullmatch(said, done.stderr), done
+        assert done.exit == 0 and re.fullmatch(stderr, done.stderr), done
         return done.stdout
 
     return dumped
@@ -364,7 +364,7 @@ def test_every_segment_is_dumped_record_by_record(files, dump):
     logs = sorted((files / "dumped-0").glob("*.log"))
     assert len(logs) > 3
     gap = r"Non-consecutive offsets in .*/\d+\.log\n  -1 is followed by \d+\n"
-    printed = dump(logs, "--deep-iteration", "--print-data-log", said=f"({gap}){{{len(logs) - 1}}}")
+    printed = dump(logs, "--deep-iteration", "--print-data-log", stderr=f"({gap}){{{len(logs) - 1}}}")
     assert re.findall(r"\| offset: (\d+)", printed) == [str(n) for n in range(MESSAGES)]
     assert "isvalid: false" not in printed
 
@@ -457,7 +457,7 @@ def is_compacted(client):
 def test_a_compacted_log_is_dumped_with_what_is_left_in_it(compacted, dump):
     """The remaining records are dumped; the tool reports removed offsets as gaps, in Kafka's own logs too."""
     gaps = r"(Non-consecutive offsets in .*/\d+\.log\n(  -?\d+ is followed by \d+\n)+)+"
-    printed = dump(sorted(compacted.glob("*.log")), "--deep-iteration", "--print-data-log", said=gaps)
+    printed = dump(sorted(compacted.glob("*.log")), "--deep-iteration", "--print-data-log", stderr=gaps)
     assert "isvalid: false" not in printed
     keys = re.findall(r"key: (\d) (\d+) payload", printed)
     assert {("1", str(n)) for n in range(50)} <= set(keys) and not [key for key in keys if key[0] == "2"]

@@ -85,8 +85,8 @@ def test_a_group_is_described_with_its_offsets_in_partitions_of_all_brokers(clus
 
 
 def test_offsets_are_those_of_each_leader(cluster, run):
-    found = printed(run(1, "GetOffsetShell", "--topic", "flights"))
-    assert found.split() == [f"flights:{partition}:1" for partition in range(6)]
+    offsets = printed(run(1, "GetOffsetShell", "--topic", "flights"))
+    assert offsets.split() == [f"flights:{partition}:1" for partition in range(6)]
 
 
 def test_the_directories_of_all_brokers_are_described(cluster, run):

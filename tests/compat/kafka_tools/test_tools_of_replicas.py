@@ -167,7 +167,7 @@ def release(request, ours, java):
 def lines(done):
     """Return what a tool printed, without times, topic ids and stack traces, and with each set in order."""
     text = re.sub(r"TopicId: \S+", "TopicId: ID", f"exit {done.exit}\n{done.stdout}\n{done.stderr}")
-    text = re.sub(r"(Isr|Elr): ([\d,]+)", lambda found: f"{found[1]}: {sorted(found[2].split(','))}", text)
+    text = re.sub(r"(Isr|Elr): ([\d,]+)", lambda match: f"{match[1]}: {sorted(match[2].split(','))}", text)
     text = re.sub(r"Configs: \S*", "Configs: ", text)
     text = re.sub(r"\[[\d-]+ [\d:,]+\]", "[TIME]", text)
     text = re.sub(r"(?<=UnknownTopicOrPartitionException:) .*", "", text)
@@ -176,8 +176,8 @@ def lines(done):
 
 def lines_but_of_elrs(done):
     """Return the lines without ELRs, without the partitions that have no leader, and without the reasons of errors."""
-    kept = [line for line in lines(done) if "Leader: none" not in line]
-    return [re.sub(r"\tElr: .*|(?<=NotAvailableException:) .*", "", line) for line in kept]
+    with_leader = [line for line in lines(done) if "Leader: none" not in line]
+    return [re.sub(r"\tElr: .*|(?<=NotAvailableException:) .*", "", line) for line in with_leader]
 
 
 def check_alike(release, dead, tool, *arguments):

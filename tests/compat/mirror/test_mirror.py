@@ -87,8 +87,8 @@ def test_two_mirrors_in_opposite_directions_copy_each_record_once(
     for client, servers in ((source_client, source), (target_client, target)):
         client.create_topic(topic, 1)
         send(servers.bootstrap_servers, topic, range(20))
-    there, back = mirror_of(topic, two_way=True), mirror_of(topic, two_way=True, source=target, target=source)
-    with there, back:
+    forward, back = mirror_of(topic, two_way=True), mirror_of(topic, two_way=True, source=target, target=source)
+    with forward, back:
         has_all(target_client, topic, 40)
         has_all(source_client, topic, 40)
         send(source.bootstrap_servers, topic, [20])  # behind the copies, so all of them have been looked at
@@ -109,8 +109,8 @@ def test_a_mirror_is_refused_that_would_send_records_round_without_end(
         back = mirror_of(topic, source=target, target=source, two_way=two_way)
         with pytest.raises(MirrorRefused, match=f"copies {topic} back, .* give both mirrors --two-way"), back:
             pass
-    with mirror_of(topic, two_way=True) as there:
-        until(lambda: is_two_way(source_client, there.group, topic), "a commit with two_way")
+    with mirror_of(topic, two_way=True) as forward:
+        until(lambda: is_two_way(source_client, forward.group, topic), "a commit with two_way")
         with mirror_of(topic, source=target, target=source, two_way=True) as back:
             until(lambda: back.figures().partitions, "the partition")
 

@@ -115,11 +115,11 @@ def test_twenty_random_kills_lose_nothing_and_consumers_move(node_of, name, tmp_
             until(lambda: len(offsets_of(client, killed.group)) == PARTITIONS, "the group's offsets", pause_s=0.5)
             number = committed_records(client, name)
             moved = offsets_of(client, killed.group)
-            left = {key: values_from(client, *key, offset) for key, offset in moved.items()}
+            to_read = {key: values_from(client, *key, offset) for key, offset in moved.items()}
     copied = records_of(servers[1], name, number)
     wanted = records_of(servers[0], name, killed.sent)
     assert number == killed.sent or not options
     assert {n: list(dict.fromkeys(records)) for n, records in copied.items()} == wanted
     for (_, partition), offset in killed.read.items():
         unread = {value for _, _, value, _ in wanted[partition][offset:]}
-        assert unread <= {*left[name, partition]}, f"partition {partition}: a consumer that moves misses records"
+        assert unread <= {*to_read[name, partition]}, f"partition {partition}: a consumer that moves misses records"
