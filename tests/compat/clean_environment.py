@@ -44,8 +44,8 @@ def clean_environment(directory, wheel, extras=(), others=()):
     Return the environment's interpreter. The installation fails if a requirement is missing.
     """
     needed = required_by(requirements_of(wheel), extras).union(others)
-    for each in others:
-        needed |= required_by({each: distribution(each).requires or ()})
+    for name in others:
+        needed |= required_by({name: distribution(name).requires or ()})
     python = environment_with(directory, needed - {"flakelog"})
     wanted = f"{wheel}[{','.join(extras)}]" if extras else wheel
     pip("--python", python, "install", "--no-index", wanted)
@@ -65,26 +65,27 @@ def requirements_of(wheel):
     """Return the requirements in a wheel's metadata, by its name, as `required_by` takes them."""
     with ZipFile(wheel) as files:
         (metadata,) = [name for name in files.namelist() if name.endswith("METADATA")]
-        found = email.message_from_bytes(files.read(metadata))
-    return {found["Name"]: found.get_all("Requires-Dist")}
+        distribution_metadata = email.message_from_bytes(files.read(metadata))
+    return {distribution_metadata["Name"]: distribution_metadata.get_all("Requires-Dist")}
 
 
-def required_by(known, extras=()):
+def required_by(declared, extras=()):
     """Return the names of the distributions that a distribution with these extras requires, directly or indirectly.
 
-    `known` is {its name: its requirements}. This environment has the others installed, so their metadata is read here.
+    `declared` is {its name: its requirements}. This environment has the others installed, so their metadata is read
+    here.
     """
-    (first,) = known
-    found, left = {(first, frozenset(extras))}, [(first, frozenset(extras))]
-    while left:
-        name, wanted = left.pop()
-        for requirement in map(Requirement, known[name] if name in known else distribution(name).requires or ()):
+    (first,) = declared
+    seen, pending = {(first, frozenset(extras))}, [(first, frozenset(extras))]
+    while pending:
+        name, wanted = pending.pop()
+        for requirement in map(Requirement, declared[name] if name in declared else distribution(name).requires or ()):
             marker = requirement.marker
-            one = requirement.name, frozenset(requirement.extras)
-            if one not in found and (marker is None or any(marker.evaluate({"extra": e}) for e in ("", *wanted))):
-                found.add(one)
-                left.append(one)
-    return {name for name, _ in found} - {first}
+            pair = requirement.name, frozenset(requirement.extras)
+            if pair not in seen and (marker is None or any(marker.evaluate({"extra": e}) for e in ("", *wanted))):
+                seen.add(pair)
+                pending.append(pair)
+    return {name for name, _ in seen} - {first}
 
 
 def copy_to(packages, name):

@@ -31,7 +31,7 @@ BIN = Path(sys.executable).parent
 ADDRESSES = {"broker": "127.0.0.1:9092", "ids": "127.0.0.1:7609", "http": "127.0.0.1:8609"}
 OF_TOPOLOGIES = {"http": "127.0.0.1:8080"}
 PORTS = {"server": tuple(FREE_PORTS), "idgen": ("flakelog.ids.listener", "flakelog.http.listener")}
-LOOKS = re.compile(r"flakelog consume|flakelog spout dead list|curl -s http")
+REPEATED = re.compile(r"flakelog consume|flakelog spout dead list|curl -s http")
 FILE_NAME = re.compile(r"# (\w+\.py)\n")
 HOME = "/home/ada"
 ID = re.compile(r"\d{18,19}")
@@ -59,23 +59,23 @@ class Block(NamedTuple):
 
 def blocks_of(path):
     """Return all blocks of a document. A ```text block becomes part of the block before it."""
-    found = []
+    blocks = []
     for match in re.finditer(r"^```(\w*)\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL):
         line = path.read_text()[: match.start()].count("\n") + 1
         if match[1] == "text":
-            found[-1] = found[-1]._replace(prints=match[2])
+            blocks[-1] = blocks[-1]._replace(prints=match[2])
         else:
-            found.append(Block(line, match[1], match[2], None))
-    return found
+            blocks.append(Block(line, match[1], match[2], None))
+    return blocks
 
 
 def commands_of(block):
     """Return the (command, output) pairs of a console block."""
-    found = []
+    commands = []
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, _, output = part.partition("\n")
-        found.append((command, output))
-    return found
+        commands.append((command, output))
+    return commands
 
 
 class Tour:
@@ -95,11 +95,11 @@ class Tour:
         self.env = {**os.environ, "PATH": f"{bin}:{tools}:{os.environ['PATH']}", "COLUMNS": "200"}
 
     def close(self):
-        for what in ("topology", "server"):
-            self._stop(what)
+        for kind in ("topology", "server"):
+            self._stop(kind)
 
-    def _stop(self, what):
-        process = self._running.pop(what, None)
+    def _stop(self, kind):
+        process = self._running.pop(kind, None)
         if process is not None:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=SECONDS)
@@ -115,8 +115,8 @@ class Tour:
             for command, output in commands_of(block):
                 if output.startswith("ready:"):
                     self.serve(command, output)
-                elif "topology" in self._running and LOOKS.match(command):
-                    self.look(command, output)
+                elif "topology" in self._running and REPEATED.match(command):
+                    self.repeat(command, output)
                 else:
                     self.check(f"$ {command}", output, self.shell(command))
         elif block.language == "properties":
@@ -134,26 +134,26 @@ class Tour:
     def serve(self, command, output):
         """Start a server or a topology as the document does, but on free ports, and check its `ready:` line."""
         words = command.split()
-        what = "server" if words[1] in PORTS else "topology"
-        self._stop(what)
-        if what == "server":
+        kind = "server" if words[1] in PORTS else "topology"
+        self._stop(kind)
+        if kind == "server":
             words += [f"--set={name}={value}" for name, value in FREE_PORTS.items() if name in PORTS[words[1]]]
         else:
             words[words.index("--http-port") + 1] = "0"
-        with (self.directory / f"{what}.log").open("a") as log:
-            process = self._running[what] = subprocess.Popen(
+        with (self.directory / f"{kind}.log").open("a") as log:
+            process = self._running[kind] = subprocess.Popen(
                 words, cwd=self.directory, env=self.env, stdout=subprocess.PIPE, stderr=log, text=True
             )
         ready = process.stdout.readline()
         self.check(f"$ {command}", output, ready)
-        found = [word.partition("=") for word in ready.split()]
-        shown = ADDRESSES if what == "server" else OF_TOPOLOGIES
-        self.real |= {shown[name]: address for name, _, address in found if address and name in shown}
-        if what == "server":
+        parts = [word.partition("=") for word in ready.split()]
+        shown = ADDRESSES if kind == "server" else OF_TOPOLOGIES
+        self.real |= {shown[name]: address for name, _, address in parts if address and name in shown}
+        if kind == "server":
             for variable, name in (("FLAKELOG_SERVERS", "broker"), ("FLAKELOG_IDS", "ids")):
                 self.env[variable] = self.real.get(ADDRESSES[name], "")
 
-    def look(self, command, output):
+    def repeat(self, command, output):
         """Repeat a command until its output is the document's. Then check it."""
         until(lambda: _even(self._run(command).stdout) == _even(output), f"$ {command} shows {output}")
         self.check(f"$ {command}", output, self.shell(command))
@@ -195,10 +195,10 @@ class Tour:
         )
         assert done.returncode == 0, f"the tests at line {block.line}: {done.stdout}{done.stderr}"
 
-    def check(self, what, shown, printed):
+    def check(self, source, shown, printed):
         """Compare real output with the document's, and record which real id stands for each id shown."""
         printed = printed.replace(str(self.directory), HOME)
-        assert _even(printed) == _even(shown), f"{what} printed\n{printed}"
+        assert _even(printed) == _even(shown), f"{source} printed\n{printed}"
         self.real |= dict(zip(ID.findall(shown), ID.findall(printed), strict=True))
 
     def _here(self, text):

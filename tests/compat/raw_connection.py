@@ -36,9 +36,9 @@ class RawConnection:
     def read_exactly(self, size, chunk=1 << 16):
         data = bytearray()
         while len(data) < size:
-            got = self.socket.recv(min(chunk, size - len(data)))
-            assert got, f"it closed the connection after {len(data)} of {size} bytes"
-            data += got
+            received = self.socket.recv(min(chunk, size - len(data)))
+            assert received, f"it closed the connection after {len(data)} of {size} bytes"
+            data += received
         return data
 
     def read_frame(self, chunk=1 << 16):
@@ -51,8 +51,8 @@ class RawConnection:
         """Return all bytes until the broker closes or resets the connection."""
         data = b""
         try:
-            while got := self.socket.recv(1 << 16):
-                data += got
+            while received := self.socket.recv(1 << 16):
+                data += received
         except ConnectionResetError:
             pass
         return data

@@ -15,7 +15,7 @@ MESSAGES = 50
 
 
 def batch_of(*values, producer=None, sequence=-1):
-    records = [BatchRecord(each, 0, None, value, ()) for each, value in enumerate(values)]
+    records = [BatchRecord(number, 0, None, value, ()) for number, value in enumerate(values)]
     producer_id, epoch = producer or (-1, -1)
     return encode_batch(
         records, base_timestamp_ms=1, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
@@ -32,11 +32,11 @@ def fill(address, topic=TOPIC, partitions=2):
 
 def values_in(client, topic, partition=0):
     """Return every message, fetched from offset 0 on."""
-    found, offset, end = [], 0, client.find_offset(topic, partition, LATEST)
+    values, offset, end = [], 0, client.find_offset(topic, partition, LATEST)
     while offset < end:
         records, offset = client.fetch(topic, partition, offset)
-        found += [record.value for record in records]
-    return found
+        values += [record.value for record in records]
+    return values
 
 
 def assert_serves(address, topic=TOPIC, partition=0):
@@ -50,8 +50,8 @@ def checksums(directory):
     The lock file and the registry are left out, because they record the last process and the holders of worker numbers.
     """
     files = [path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != ".lock"]
-    kept = [path for path in files if path.relative_to(directory).parts[0] != "ids"]
-    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
+    data_files = [path for path in files if path.relative_to(directory).parts[0] != "ids"]
+    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in data_files}
 
 
 def refused(server):

@@ -131,15 +131,15 @@ class ServerProcess:
         with self._changed:
             self._changed.notify_all()
 
-    def _await(self, there, what):
+    def _await(self, condition, failure):
         end = time.monotonic() + SECONDS
         with self._changed:
-            while not there():
-                left = end - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError(f"{what} within {SECONDS} s; the log:\n{''.join(self._log)}")
+            while not condition():
+                remaining_s = end - time.monotonic()
+                if remaining_s <= 0:
+                    raise TimeoutError(f"{failure} within {SECONDS} s; the log:\n{''.join(self._log)}")
                 # Wake regularly, because a reader's last notification can come just before its thread seems dead.
-                self._changed.wait(min(left, 0.2))
+                self._changed.wait(min(remaining_s, 0.2))
 
     def _ended(self):
         code = self._process.wait(SECONDS)
@@ -233,14 +233,14 @@ class ServerProcess:
 
     def wait_for_log(self, text, since=0):
         """Return the first line that contains `text`; raise TimeoutError with the whole log if none comes."""
-        found = []
+        lines = []
 
-        def there():
-            found[:] = [line for line in self._log[since:] if text in line]
-            return found
+        def has_line():
+            lines[:] = [line for line in self._log[since:] if text in line]
+            return lines
 
-        self._await(there, f"no {text!r} in the log")
-        return found[0].rstrip("\n")
+        self._await(has_line, f"no {text!r} in the log")
+        return lines[0].rstrip("\n")
 
     def status(self, name):
         """Return a figure of /proc/PID/status, e.g. `VmRSS` (KiB) or `Threads`."""

@@ -37,9 +37,9 @@ class Message(NamedTuple):
 
 def gather(poll, count):
     """Poll until `count` messages have arrived, and return them."""
-    found = []
-    until(lambda: found.extend(poll()) or len(found) >= count, what=f"{count} messages ({len(found)} have)")
-    return found
+    messages = []
+    until(lambda: messages.extend(poll()) or len(messages) >= count, what=f"{count} messages ({len(messages)} have)")
+    return messages
 
 
 class Confluent:
@@ -54,9 +54,9 @@ class Confluent:
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": address, "compression.type": codec or "none", "linger.ms": LINGER_MS} | config
         )
-        for each in messages:
+        for message in messages:
             producer.produce(
-                topic, each.value, each.key, partition=0, headers=list(each.headers),
+                topic, message.value, message.key, partition=0, headers=list(message.headers),
                 on_delivery=lambda error, _: error and failed.append(error),
             )  # fmt: skip
         assert producer.flush(SECONDS) == 0 and not failed, failed
@@ -96,18 +96,18 @@ class Confluent:
 
         @property
         def partitions(self):
-            return {each.partition for each in self._consumer.assignment()}
+            return {assigned.partition for assigned in self._consumer.assignment()}
 
         def commit(self):
             self._consumer.commit(asynchronous=False)
 
 
 def _confluent_messages(consumer):
-    found = []
+    messages = []
     for message in consumer.consume(500, POLL_SECONDS):
         assert message.error() is None, message.error()
-        found.append(Message(message.key(), message.value(), tuple(message.headers() or ())))
-    return found
+        messages.append(Message(message.key(), message.value(), tuple(message.headers() or ())))
+    return messages
 
 
 class KafkaPython:
@@ -159,7 +159,7 @@ class KafkaPython:
 
         @property
         def partitions(self):
-            return {each.partition for each in self._consumer.assignment()}
+            return {assigned.partition for assigned in self._consumer.assignment()}
 
         def commit(self):
             self._consumer.commit()
@@ -219,7 +219,7 @@ class AioKafka:
 
         @property
         def partitions(self):
-            return {each.partition for each in self._consumer.assignment()}
+            return {assigned.partition for assigned in self._consumer.assignment()}
 
         def commit(self):
             self._loop.run(self._consumer.commit())

@@ -78,7 +78,7 @@ class StockJava(StockProcess):
 
     def tool(self, main, *arguments, stdin=""):
         """Run a command-line tool by its main class in the shared process."""
-        done = self.ask("tool", **{"class": main}, args=[str(each) for each in arguments], stdin=stdin)
+        done = self.ask("tool", **{"class": main}, args=[str(argument) for argument in arguments], stdin=stdin)
         return Finished(**done)
 
     def process(self, main, *arguments):

@@ -40,9 +40,9 @@ class TcpProxy:
         self._refuses, self._refused_pids = not pids, pids
         pairs = [pair for pair in self._pairs if self._is_refused(pair[0])]
         self._pairs = [pair for pair in self._pairs if pair not in pairs]
-        for one in [one for pair in pairs for one in pair]:
+        for end in [end for pair in pairs for end in pair]:
             try:
-                one.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # it has ended already
 
@@ -93,9 +93,9 @@ class TcpProxy:
                 self.given_up.set()
         except OSError:
             pass  # cut
-        for one in (source, sink):
+        for end in (source, sink):
             try:
-                one.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
 

@@ -33,7 +33,7 @@ class Terminal:
         """Read what the program shows until it has the wanted text; return all since the last typing."""
         deadline = time.monotonic() + SECONDS
         while wanted not in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r|\x08 ?", "", self._seen):
-            left = deadline - time.monotonic()
-            assert left > 0 and select.select([self._end], [], [], left)[0], repr(self._seen)
+            remaining_s = deadline - time.monotonic()
+            assert remaining_s > 0 and select.select([self._end], [], [], remaining_s)[0], repr(self._seen)
             self._seen += os.read(self._end, 65536).decode(errors="replace")
         return self._seen
