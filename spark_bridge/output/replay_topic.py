@@ -1,7 +1,7 @@
 """SHELL (sockets, a clock, a log): manifests and receipts of replays and loads in a topic, for consoles elsewhere.
 
     topic   __flakelog_replays, compacted, one partition, on the cluster that is read
-    key     the manifest's SHA-256 of a replay, or PLACE/TOPIC/NUMBER of a load
+    key     PLACE/SHA256 of a replay, with the SHA-256 of its manifest, or PLACE/TOPIC/NUMBER of a load
     value   {"v": 1, "kind": "replay" or "load", "state": "planned", "done" or "withdrawn", "at_ms": ...,
              "place": "...", "manifest": {...}, "receipt": {...} or null}
 

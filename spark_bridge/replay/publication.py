@@ -155,9 +155,14 @@ def stored_manifest(out: Storage) -> Manifest | None:
 
 
 def announce(topic: ReplayTopic, out: Storage, manifest: Manifest, receipt: Receipt | None = None) -> None:
-    """Publish a replay in the topic of replays: before its tasks without a receipt, and at its end with it."""
+    """Publish a replay in the topic of replays: before its tasks without a receipt, and at its end with it.
+
+    Without a receipt, publish nothing of a replay that is done, because a second run does not undo it.
+    """
+    if receipt is None and _published(out) is not None:
+        return
     announcement = None if receipt is None else receipt.to_json()
-    topic.publish(manifest.sha256, "replay", str(out), manifest.to_json(), announcement)
+    topic.publish(f"{out}/{manifest.sha256}", "replay", str(out), manifest.to_json(), announcement)
 
 
 def save_manifest(manifest: Manifest, path: Path) -> None:

@@ -194,11 +194,7 @@ def test_columns_without_the_offset_are_proven_too(servers, topic, tmp_path):
 def test_a_replay_is_in_the_topic_of_replays(servers, topic, tmp_path):
     manifest = manifest_of(servers, topic)
     replay(servers, manifest, Storage.at(tmp_path / "out"))
-    documents = [
-        json.loads(record.value)
-        for record in records_of(servers, TOPIC)
-        if record.key == manifest.sha256.encode()
-    ]
+    documents = documents_of(servers, f"{tmp_path / 'out'}/{manifest.sha256}")
     assert [(document["kind"], document["state"], document["place"]) for document in documents] == [
         ("replay", "planned", str(tmp_path / "out")), ("replay", "done", str(tmp_path / "out")),
     ]  # fmt: skip
@@ -206,11 +202,29 @@ def test_a_replay_is_in_the_topic_of_replays(servers, topic, tmp_path):
     assert manifests.load(json.dumps(documents[1]["manifest"])) == manifest
 
 
+def test_a_replay_that_is_done_stays_done_there_if_a_second_run_is_refused(servers, topic, place):
+    manifest = manifest_of(servers, topic)
+    place.delete(min(replay(servers, manifest, place).files))
+    with pytest.raises(Damaged, match="is gone"):
+        replay(servers, manifest, place)
+    documents = documents_of(servers, f"{place}/{manifest.sha256}")
+    assert [(each["state"], each["receipt"] is None) for each in documents] == [("planned", True), ("done", False)]
+
+
+def test_replays_of_a_range_into_two_places_are_both_there(servers, topic, tmp_path):
+    manifest = manifest_of(servers, topic)
+    for name in ("one", "two"):
+        replay(servers, manifest, Storage.at(tmp_path / name))
+    for name in ("one", "two"):
+        newest = documents_of(servers, f"{tmp_path / name}/{manifest.sha256}")[-1]
+        assert (newest["state"], newest["place"]) == ("done", str(tmp_path / name))
+
+
 def test_a_load_is_in_the_topic_of_replays_too(flakelog, servers, topic, tmp_path):
     code, _, errors = flakelog(f"load {topic} --to {tmp_path / 'loads'}")
     assert code == 0, errors
     key = str(tmp_path / "loads" / topic / "0")  # other tests let other programs publish to this broker
-    documents = [json.loads(record.value) for record in records_of(servers, TOPIC) if record.key == key.encode()]
+    documents = documents_of(servers, key)
     states = [(document["kind"], document["state"]) for document in documents]
     assert states == [("load", "planned"), ("load", "done")]
     assert documents[-1]["receipt"]["load_sha256"] == documents[-1]["manifest"]["sha256"]
@@ -220,6 +234,10 @@ def test_a_replay_goes_on_without_that_topic_and_warns_once(servers, topic, tmp_
     monkeypatch.setattr("spark_bridge.output.replay_topic.TOPIC", "no/topic")
     assert replay(servers, manifest_of(servers, topic), Storage.at(tmp_path / "out")).rows == 200
     assert [record.levelname for record in caplog.records if "is not published" in record.message] == ["WARNING"]
+
+
+def documents_of(servers, key):
+    return [json.loads(record.value) for record in records_of(servers, TOPIC) if record.key == key.encode()]
 
 
 def records_of(servers, name):
