@@ -3,7 +3,7 @@
 import heapq
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -166,7 +166,11 @@ def _check_partitions(topic: "TopicInfo", partitions: tuple[int, ...]) -> None:
 def _records(
     client: "Client", spans: list[RangeToRead], start: OffsetSpec, follow: bool, committed: bool
 ) -> "Iterator[Record]":
-    """Yield the existing records, merged; with `follow`, poll for new ones forever after."""
+    """Yield the existing records, merged; with `follow`, poll for new ones forever after.
+
+    Raise TopicRecreated if a topic that is followed was deleted and made again.
+    """
+    ids = TopicIds(client, {span.topic for span in spans} if follow else ())
     fetch_bytes = min(max(FETCHED_BYTES // max(len(spans), 1), FETCH_BYTES_MIN), FETCH_BYTES_MAX)
     if isinstance(start, Last):
         kept: list[Record] = []
@@ -181,12 +185,43 @@ def _records(
     while follow:
         chosen: list[Record] = []
         for (topic, partition), offset in positions.items():
-            with away.noticed():
+            with away.noticed(), ids.checked(topic):
                 records, positions[topic, partition] = client.fetch(
                     topic, partition, offset, max_wait_ms=wait_ms, committed=committed
                 )
                 chosen += records
         yield from sorted(chosen, key=_age)
+
+
+class TopicIds:
+    """The ids of topics (KIP-516) at the start of a command that follows them by name."""
+
+    def __init__(self, client: "Client", topics: Iterable[str]) -> None:
+        self._client = client
+        self._ids = {topic: client.topic(topic).id for topic in topics}
+        self._doubted: set[str] = set()
+
+    @contextmanager
+    def checked(self, topic: str) -> Iterator[None]:
+        """Look at the topic's id after an error of the block, and before the next block. Raise TopicRecreated."""
+        from broker.client.errors import BrokerError
+
+        if topic in self._doubted:
+            self._check(topic)
+        try:
+            yield
+        except BrokerError:
+            self._doubted.add(topic)
+            self._check(topic)
+            raise
+
+    def _check(self, topic: str) -> None:
+        from broker.client.errors import TopicRecreated
+
+        topic_id = self._client.topic(topic).id
+        if topic_id != self._ids[topic]:
+            raise TopicRecreated(topic, topic_id)
+        self._doubted.discard(topic)
 
 
 class Away:
