@@ -26,7 +26,7 @@ def executor(coordinator: Asynchronous, loop: asyncio.AbstractEventLoop) -> Exec
             async with asyncio.timeout(coordinator.request_timeout_ms / 1_000):
                 outcome = await answer
         except TimeoutError:
-            raise ConnectionLost(f"no answer in {coordinator.request_timeout_ms} ms") from None
+            raise ConnectionLost(f"no answer from {coordinator.scope} in {coordinator.request_timeout_ms} ms") from None
         if isinstance(outcome, CoordinationError):
             raise outcome
         return outcome

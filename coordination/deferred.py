@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from threading import Event as Flag
 from typing import Any, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
@@ -44,7 +45,8 @@ def executor(coordinator: Coordinator, reactor: Reactor) -> Execute:
             asynchronous.begin(operation, lambda outcome: reactor.callFromThread(_fire, answer, outcome))
         except CoordinationError as error:
             return fail(error)
-        return answer.addTimeout(asynchronous.request_timeout_ms / 1000, cast(Any, reactor), _timed_out)
+        timeout_s = asynchronous.request_timeout_ms / 1000
+        return answer.addTimeout(timeout_s, cast(Any, reactor), partial(_timed_out, coordinator.scope))
 
     return execute
 
@@ -133,5 +135,5 @@ def _fire(answer: "Deferred[Result]", outcome: Result | CoordinationError) -> No
         answer.callback(outcome)
 
 
-def _timed_out(_: object, seconds: float) -> NoReturn:
-    raise ConnectionLost(f"no answer in {seconds:g} s")
+def _timed_out(scope: str, _: object, seconds: float) -> NoReturn:
+    raise ConnectionLost(f"no answer from {scope} in {seconds:g} s")

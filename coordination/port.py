@@ -241,6 +241,10 @@ class Asynchronous(Protocol):
 
     request_timeout_ms: int
 
+    @property
+    def scope(self) -> str:
+        """The place, as Coordinator has it."""
+
     def begin(self, operation: Operation, done: Callable[[Result | CoordinationError], object]) -> None:
         """Send the operation; `done` is called with the result or the error."""
 

@@ -153,9 +153,13 @@ class WorkerClaim:
         """Return why no id can be issued now, or None if ids are available. Without the registry they last a lead."""
         if self.worker is None:
             return self.problem
-        if self.worker.fenced is None and now_ms >= self.worker.limit_ms:
+        if self.lead_has_passed(now_ms):
             return self.problem or "the acknowledged high-water mark has passed; it is being raised"
         return self.worker.fenced
+
+    def lead_has_passed(self, now_ms: int) -> bool:
+        """Return True if the worker issues no ids because its acknowledged high-water mark has passed."""
+        return self.worker is not None and self.worker.fenced is None and now_ms >= self.worker.limit_ms
 
     def usable_worker(self) -> IdWorker:
         """Return the worker. NoWorkerNumber, with the reason, if no claim has succeeded yet."""

@@ -12,17 +12,23 @@ class ClaimNews:
     def __init__(self) -> None:
         self._state = ClaimState.CLAIMING
         self._reported: list[str] = []
+        self._has_ended = False
+        """True if it is reported that the lead has passed, since the claim was cut off."""
 
     def of(self, claim: WorkerClaim, now_ms: int) -> str | None:
         """Return the line to log now, or None if nothing is new."""
         before, self._state = self._state, claim.state
         if claim.state is not before:
-            self._reported = []
+            self._reported, self._has_ended = [], False
             if claim.state is ClaimState.HELD and before in LINES_MAX:
                 return f"worker number {claim.number} is held{' again' if before is ClaimState.SUSPENDED else ' now'}"
             if claim.failure is not None and before is not ClaimState.CLAIMING:
                 return f"ids: {claim.failure}; no more ids until this process is started again"
         problem = claim.problem
+        if problem and not self._has_ended and claim.lead_has_passed(now_ms) and claim.state is ClaimState.SUSPENDED:
+            self._has_ended = True
+            why = f"because the lead of worker number {claim.number} has passed"
+            return f"ids: {problem}; no ids until it answers, {why}"
         if problem is None or problem in self._reported or len(self._reported) >= LINES_MAX.get(claim.state, 0):
             return None
         self._reported.append(problem)

@@ -96,7 +96,7 @@ def test_an_error_fails():
 def test_no_answer_in_time_leaves_the_outcome_unknown_and_a_late_one_is_dropped():
     coordinator, reactor, outcomes = ask()
     reactor.advance(10)
-    assert outcomes[0].check(ConnectionLost)
+    assert outcomes[0].check(ConnectionLost) and outcomes[0].getErrorMessage() == "no answer from a test in 10 s"
     coordinator.waiting[0](Node(b"x", 0, 0))
     reactor.advance(1)
     assert len(outcomes) == 1

@@ -111,6 +111,17 @@ def test_an_operator_is_told_once_that_the_registry_is_away_and_once_that_it_is_
     assert back == "worker number 0 is held again"
 
 
+def test_an_operator_is_told_once_that_ids_have_ended_while_the_registry_is_away(house):
+    house.hold(claim("a"))
+    house.coordinator.cut()
+    house.advance(45)
+    house.coordinator.heal()
+    house.advance(3)
+    away, ended, back = house.reported
+    assert "worker number 0 goes on without it for " in away and back == "worker number 0 is held again"
+    assert ended.endswith("; no ids until it answers, because the lead of worker number 0 has passed")
+
+
 def test_an_operator_is_told_who_has_taken_the_number_and_what_is_waited_for(house):
     """The driver reports each fact in one line, however often the claim retries."""
     registry = Registry(layout=Layout(time_bits=50, datacenter_bits=0, worker_bits=1, sequence_bits=12))
