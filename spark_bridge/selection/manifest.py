@@ -28,6 +28,7 @@ from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import choose
 
 FORMAT = 3
+TOPICS_NAMED_MAX = 5  # in a message
 _COLUMNS, _READ_COMMITTED = "columns", "read_committed"
 _FIELDS = {"flakelog_manifest", "cluster_id", "topic_ids", "selector", "ranges", "code_version", "sha256"}
 _FIELDS_OF_FORMAT = {1: _FIELDS, 2: _FIELDS | {_COLUMNS}, 3: _FIELDS | {_COLUMNS, _READ_COMMITTED}}
@@ -137,9 +138,14 @@ def load(text: str | bytes) -> Manifest:
 def differences(before: Manifest, now: Manifest) -> str:
     """Return in words what differs between the manifests of two runs; "" if they are equal."""
     changes = []
-    if (before.cluster_id, before.topic_ids, before.selector, before.ranges) != (
-        now.cluster_id, now.topic_ids, now.selector, now.ranges
-    ):  # fmt: skip
+    made_again = [name for name in now.topic_ids if before.topic_ids.get(name) != now.topic_ids[name]]
+    if set(before.topic_ids) != set(now.topic_ids):
+        changes.append(f"it is of {_topics(before)}, this run of {_topics(now)}")
+    elif before.cluster_id != now.cluster_id:
+        changes.append("it is of another cluster")
+    elif made_again:
+        changes.append(f"{', '.join(sorted(made_again)[:TOPICS_NAMED_MAX])} was deleted and made again since")
+    elif (before.selector, before.ranges) != (now.selector, now.ranges):
         changes.append("the log or the range has changed since")
     if before.read_committed != now.read_committed:
         changes.append(f"it reads {_isolation(before)}, this run {_isolation(now)}")
@@ -148,6 +154,12 @@ def differences(before: Manifest, now: Manifest) -> str:
     if before.code_version != now.code_version:
         changes.append(f"it was made by version {before.code_version}")
     return ", and ".join(changes)
+
+
+def _topics(manifest: Manifest) -> str:
+    names = sorted(manifest.topic_ids)
+    more = f" and {len(names) - TOPICS_NAMED_MAX:,} more" if len(names) > TOPICS_NAMED_MAX else ""
+    return ", ".join(names[:TOPICS_NAMED_MAX]) + more
 
 
 def _isolation(manifest: Manifest) -> str:

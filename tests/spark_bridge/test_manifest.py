@@ -6,7 +6,7 @@ import json
 import pytest
 
 from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.selection.manifest import Manifest, ManifestError, load
+from spark_bridge.selection.manifest import Manifest, ManifestError, differences, load
 
 RANGES = (OffsetRange("flights", 0, 17, 42), OffsetRange("flights", 1, 0, 9))
 MANIFEST = Manifest("cluster-1", {"flights": "topic-1"}, {"by": "id", "start": 5, "end": None}, RANGES, "0.1.0")
@@ -35,6 +35,21 @@ def test_every_field_is_part_of_the_hash(field):
         "read_committed": True,
     }
     assert dataclasses.replace(MANIFEST, **{field: other[field]}).sha256 != MANIFEST.sha256
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"topic_ids": {"big": "topic-2"}, "ranges": ()}, "it is of flights, this run of big"),
+        ({"topic_ids": {"flights": "topic-2"}}, "flights was deleted and made again since"),
+        ({"cluster_id": "cluster-2"}, "it is of another cluster"),
+        ({"ranges": RANGES[:1]}, "the log or the range has changed since"),
+        ({"columns": ("value",), "code_version": "0.2.0"}, "it has other columns, and it was made by version 0.1.0"),
+    ],
+)
+def test_what_differs_from_the_manifest_of_another_run_is_named(change, says):
+    assert differences(MANIFEST, dataclasses.replace(MANIFEST, **change)) == says
+    assert differences(MANIFEST, MANIFEST) == ""
 
 
 def test_columns_come_back_in_their_order_and_are_checked():
