@@ -85,9 +85,12 @@ def verify_batches(fetched: FetchedPartition, from_offset: int) -> tuple[int, in
     data = fetched.records
     assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
     following, epoch = from_offset, NO_EPOCH
-    for position, header in walk(data):
-        verify(data, header, position)
-        following, epoch = max(following, header.last_offset + 1, header.base_offset + 1), header.leader_epoch
+    try:
+        for position, header in walk(data):
+            verify(data, header, position)
+            following, epoch = max(following, header.last_offset + 1, header.base_offset + 1), header.leader_epoch
+    except CorruptBatch as error:
+        raise _named(fetched, following, error) from None
     return following, epoch
 
 
@@ -145,7 +148,10 @@ class AnswerReader:
         following, epoch, packed, unpacked = self.next_offset, self.leader_epoch, self.packed_bytes, 0
         for position, header in self._batches:
             if self._check:
-                verify(data, header, position)
+                try:
+                    verify(data, header, position)
+                except CorruptBatch as error:
+                    raise _named(self._fetched, following, error) from None
             following, epoch = max(following, header.last_offset + 1, header.base_offset + 1), header.leader_epoch
             packed = position + header.size
             if aborted.takes(header) or header.is_control or header.last_offset < from_offset:
@@ -234,6 +240,11 @@ def _decode(
 def _with_header_ids(records: list[Record]) -> list[Record]:
     """Take the ids from the records' headers, because the broker sent none."""
     return [record._replace(id=id_of(record.headers)) if record.headers else record for record in records]
+
+
+def _named(fetched: FetchedPartition, offset: int, error: CorruptBatch) -> CorruptBatch:
+    """Return the error of a damaged batch with the partition and the offset at which it was to begin."""
+    return CorruptBatch(f"{fetched.topic}-{fetched.partition} at offset {offset}: {error}")
 
 
 def _poison(

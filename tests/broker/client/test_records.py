@@ -3,7 +3,7 @@
 import pytest
 
 from broker.client.errors import MissingId
-from broker.client.records import LISTED_BYTES, AnswerReader, read_answers, read_records
+from broker.client.records import LISTED_BYTES, AnswerReader, read_answers, read_records, verify_batches
 from broker.record.batch import HEADER_BYTES, TRANSACTIONAL_BIT, CorruptBatch, read_header
 from broker.record.compression import Codec
 from broker.record.control import Marker, encode_marker
@@ -33,6 +33,14 @@ def test_reading_goes_on_after_a_batch_that_cannot_be_decoded(name):
     assert following == after + GOOD
     assert (poison.topic, poison.partition, poison.base_offset, poison.last_offset) == ("orders", 3, GOOD, after - 1)
     assert poison.data == batch and poison.reason
+
+
+@pytest.mark.parametrize("read", [read_records, verify_batches])
+def test_a_damaged_batch_is_named_with_its_partition_and_offset(read):
+    damaged = bytearray(good(GOOD))
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptBatch, match=f"orders-3 at offset {GOOD}: CRC of the batch"):
+        read(answer_of(good(0), damaged), 0)
 
 
 def test_a_list_of_records_ends_with_the_batch_that_has_enough_bytes():

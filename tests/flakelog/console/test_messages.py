@@ -86,7 +86,7 @@ def test_a_damaged_batch_is_named_and_the_others_are_shown(world):
     damage(world, 1)
     view = page(world, start="oldest", partition=0)
     assert [(row.offset, bool(row.wrong)) for row in view.model.rows] == [(0, False), (1, True), (2, False)]
-    assert "This batch is not shown: CRC of the batch" in html_of(view)
+    assert "This batch is not shown: orders-0 at offset 1: CRC of the batch" in html_of(view)
     assert sorted(offsets(world)) == [0, 1, 2]
 
 
