@@ -36,21 +36,23 @@ def failures() -> Iterator[None]:
     from spark_bridge.reading.cluster import Unreachable
     from spark_bridge.reading.network import ClusterError
     from spark_bridge.reading.range_cursor import DataLoss
-    from spark_bridge.reading.range_fetch import ReadFailed
+    from spark_bridge.reading.range_fetch import ReadFailed, Unanswered
     from spark_bridge.replay.publication import Damaged, Differs, LocationRefused
     from spark_bridge.replay.receipt import ReplayError
     from spark_bridge.selection.manifest import ManifestError
+    from spark_bridge.selection.option_table import OptionError
     from spark_bridge.selection.record_file import DamagedRecord
 
     causes: Sequence[tuple[tuple[type[Exception], ...], type[click.ClickException]]] = (
-        ((Unreachable,), NobodyAnswers),
+        ((Unreachable, Unanswered), NobodyAnswers),
         ((DataLoss, MissingId, LostData), DataIsLost),
         ((CorruptBatch, DamagedRecord, TooManyRejected), DataIsDamaged),
         ((Differs, Damaged), ProblemsFound),
         ((LocationRefused, ManifestError, FileExistsError, OtherLog, OtherLayout, OtherTarget), DataOfAnother),
+        ((OptionError,), click.UsageError),
         ((ReadFailed, ClusterError, ReplayError, LoadError), click.ClickException),
         ((StorageError, OSError), PlaceUnusable),
-        ((ValueError,), click.ClickException),  # OptionError, SelectionError, SchemaError
+        ((ValueError,), click.ClickException),  # SelectionError, SchemaError
     )
     try:
         yield
@@ -72,6 +74,7 @@ def failure_of_task(text: str) -> click.ClickException:
 
 
 _TASK_CAUSES = {
+    "Unanswered": NobodyAnswers,
     "DataLoss": DataIsLost,
     "MissingId": DataIsLost,
     "CorruptBatch": DataIsDamaged,

@@ -84,7 +84,7 @@ class ParquetSink:
         if number is None and (stray := next(self._files(), None)):
             number = self._ledger.newest()  # another driver may have written the file after the first look
             if number is None:
-                raise LoadError(
+                raise OtherTarget(
                     f"{self._storage} has files of {self._topic!r}, such as {stray}, and no record of loads in "
                     "_flakelog: their rows would come twice. Name another place, or put _flakelog back"
                 )

@@ -26,7 +26,7 @@ from spark_bridge.load.receipt import DataFile, Receipt
 from spark_bridge.load.sink import Contents, Rows, StoredLoad
 from spark_bridge.load.table_history import Fates, History, Kind, TableCommit, follow, in_words
 from spark_bridge.load.target import Commit, Target
-from spark_bridge.load.target_check import check_same, gone, undone
+from spark_bridge.load.target_check import OtherTarget, check_same, gone, undone
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.skipped import SkippedBatch
 
@@ -118,7 +118,7 @@ class TableSink(ParquetSink, ABC):
         if stored is None and (number := self.committed()) is not None:
             stored = super().newest()  # another driver may have begun after the first look
         if stored is None and number is not None:
-            raise LoadError(
+            raise OtherTarget(
                 f"the table {self.location} has loads of {self._topic!r} up to number {number}, and no record of them "
                 "in _flakelog: their rows would come twice. Name another table, or put _flakelog back"
             )

@@ -10,7 +10,7 @@ WAYS_OUT = (
 
 
 class OtherTarget(LoadError):
-    """The target is not the one of the earlier loads, or no longer has what they committed."""
+    """The target is not the one of the earlier loads, no longer has what they committed, or has rows of no record."""
 
 
 def check_same(was: Target, now: Target | None) -> None:

@@ -120,7 +120,7 @@ class TopicSink(ParquetSink):
         if stored is None and self._positions():
             stored = super().newest()  # another driver may have begun after the first look
             if stored is None:
-                raise LoadError(
+                raise OtherTarget(
                     f"{self.location} has messages of {self._topic!r}, and {self._storage} has no record of these "
                     "loads: they would come twice. Name the directory of the earlier loads, or another topic"
                 )

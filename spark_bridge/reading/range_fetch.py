@@ -14,7 +14,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from broker.client.core import EARLIEST, LATEST, fetch_exchange
-from broker.client.errors import BrokerError, ClientError, no_leader
+from broker.client.errors import BrokerError, ClientError, Unreachable, no_leader
 from broker.client.leaders import Leader
 from broker.record.batch import BatchHeader, CorruptBatch
 from broker.wire import fetch
@@ -43,6 +43,10 @@ from spark_bridge.reading.skipped import SKIPPED_MAX, SkippedBatch
 
 class ReadFailed(FlakelogError):
     """The range could not be read, for a reason that may be transient; Spark may run the task again."""
+
+
+class Unanswered(ReadFailed):
+    """No broker answered in all attempts without progress."""
 
 
 class _NothingThere(ClientError):
@@ -75,7 +79,7 @@ class RangeFetch:
 
     DataLoss, CorruptBatch and MissingId mean that this log does not have the range as it was; a retry does not help.
     ReadFailed means a refused request, or no leader, connection or answer in `settings.patience.attempts` attempts
-    without progress.
+    without progress. If the last attempt found no broker, it is Unanswered.
 
     A batch that cannot be decoded is CorruptBatch. With `settings.skip_poison` it is left out and passed to
     `on_skipped`, up to SKIPPED_MAX batches. If `settings.fail_on_data_loss` is false, missing offsets are passed to
@@ -139,7 +143,8 @@ class RangeFetch:
             raise self._failed(f" in {failures} attempts; the last", error) from error
 
     def _failed(self, attempts: str, error: Exception) -> ReadFailed:
-        return ReadFailed(f"{self._within} could not be read past offset {self._cursor.position}{attempts}: {error}")
+        kind = Unanswered if isinstance(error, Unreachable) else ReadFailed
+        return kind(f"{self._within} could not be read past offset {self._cursor.position}{attempts}: {error}")
 
     def _read_from_leader(self) -> Iterator[pa.RecordBatch]:
         target = self._known_target() or self._find_target()

@@ -16,7 +16,7 @@ from spark_bridge.reading.cluster import Patience
 from spark_bridge.reading.fetch_size import BYTES_MIN, fetch_size
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_cursor import DataLoss
-from spark_bridge.reading.range_fetch import RangeFetch, ReadFailed, ReadSettings
+from spark_bridge.reading.range_fetch import RangeFetch, ReadFailed, ReadSettings, Unanswered
 from tests.spark_bridge.memory_cluster import (
     BOOTSTRAP,
     FETCH,
@@ -106,7 +106,7 @@ def test_without_progress_it_gives_up_and_says_why():
 def test_when_no_server_answers_each_is_named():
     cluster = Cluster(100)
     cluster.down |= {BOOTSTRAP, LEADER}
-    with pytest.raises(ReadFailed, match="bootstrap:9092.* refused; leader:9093.* refused"):
+    with pytest.raises(Unanswered, match="bootstrap:9092.* refused; leader:9093.* refused"):
         read(cluster, 0, 100)
 
 

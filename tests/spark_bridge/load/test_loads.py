@@ -6,7 +6,7 @@ import pytest
 
 from broker.client.offset_spec import AtId, AtTime, Earliest
 from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog, Since
-from spark_bridge.load.load import Layout, LoadError
+from spark_bridge.load.load import Layout
 from spark_bridge.load.target_check import OtherTarget
 from spark_bridge.load.verify import verify
 from spark_bridge.selection.record_file import DamagedRecord
@@ -190,7 +190,7 @@ def test_files_of_the_topic_without_a_record_of_loads_are_refused(topics, storag
     load(topics, storage)
     for name in [name for name in storage.objects if name.startswith("_")]:
         del storage.objects[name]
-    with pytest.raises(LoadError, match="no record of loads in _flakelog: their rows would come twice"):
+    with pytest.raises(OtherTarget, match="no record of loads in _flakelog: their rows would come twice"):
         load(topics, storage)
 
 
