@@ -82,12 +82,12 @@ class Destination:
             ) from None
         if self.format == TOPIC:
             return self._topic(options)
-        return ParquetSink(Storage.at(self.to), options.topic, _new_attempt)
+        return ParquetSink(_directory(self.to), options.topic, _new_attempt)
 
     def _delta(self, topic: str, schema: pa.Schema) -> Sink:
         from spark_bridge.load.delta_sink import DeltaSink
 
-        return DeltaSink(Storage.at(self.to), topic, _new_attempt, schema, _now_ms)
+        return DeltaSink(_directory(self.to), topic, _new_attempt, schema, _now_ms)
 
     def _iceberg(
         self, topic: str, schema: pa.Schema, partition_by: str | None, *, create: bool
@@ -125,7 +125,7 @@ class Destination:
         if options.columns != COLUMNS:
             raise LoadError("messages go to a topic as they are: --columns and --headers are for files and tables")
         assert self.record is not None, "checked when it was made"
-        return TopicSink(Storage.at(self.record), options.topic, _new_attempt, parts.netloc, target, self.security)
+        return TopicSink(_directory(self.record), options.topic, _new_attempt, parts.netloc, target, self.security)
 
 
 def format_of(to: str, given: str | None) -> str:
@@ -139,6 +139,13 @@ _EXAMPLES = {
     ICEBERG: "write iceberg://CATALOG/NAMESPACE.TABLE",
     TOPIC: "write kafka://HOST:PORT/TOPIC",
 }
+
+
+def _directory(location: str) -> Storage:
+    """Return the place at a path or URI. Raise StorageError if it is a file, or no place."""
+    storage = Storage.at(location)
+    storage.check_directory()
+    return storage
 
 
 def _new_attempt() -> str:

@@ -123,6 +123,9 @@ class Storage(ABC):
         """Return the path or URI of an object, for people."""
         return str(self.under(name))
 
+    def check_directory(self) -> None:
+        """Raise StorageError if a file is where the directory of this place would be. A store has no directories."""
+
     @abstractmethod
     def under(self, name: str) -> "Storage":
         """Return the place below this one."""
@@ -209,6 +212,10 @@ class LocalStorage(Storage):
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalStorage, (self.root,)
 
+    def check_directory(self) -> None:
+        if self.root.exists() and not self.root.is_dir():
+            raise StorageError(f"{self} is a file; name a directory")
+
     def under(self, name: str) -> "LocalStorage":
         return LocalStorage(self.path(name))
 
@@ -238,7 +245,7 @@ class LocalStorage(Storage):
         with _naming(str(path)):
             _make_directory(path.parent)
             try:
-                with partial.open("xb") as file:
+                with _new_file(partial, path) as file:
                     yield file
             finally:
                 partial.unlink(missing_ok=True)
@@ -359,6 +366,14 @@ def _naming(file: str) -> Iterator[None]:
         if error.errno not in _WRITE_ERRORS:
             raise
         raise CannotWrite(f"cannot write {file}: {os.strerror(error.errno)}") from error
+
+
+def _new_file(partial: Path, path: Path) -> BinaryIO:
+    """Create the file that becomes `path`. Raise CannotWrite in a directory of /proc and the like, which takes none."""
+    try:
+        return partial.open("xb")
+    except FileNotFoundError as error:
+        raise CannotWrite(f"cannot write {path}: no file can be made in {path.parent}") from error
 
 
 def _make_directory(path: Path) -> None:

@@ -117,13 +117,15 @@ def run_of(out: Storage, manifest: Manifest, writer: Writer, *, single_writer: b
 
 
 def check_place(out: Storage, *, single_writer: bool = False) -> None:
-    """Raise LocationRefused if `out` cannot hold a replay, or holds something else. Nothing is written."""
+    """Raise LocationRefused if `out` cannot hold a replay, or holds something else; StorageError if it is a file.
+
+    Nothing is written.
+    """
+    out.check_directory()
     if isinstance(out, LocalStorage):
         parent = out.root.absolute().parent
         while not parent.exists():
             parent = parent.parent
-        if out.root.exists() and not out.root.is_dir():
-            raise LocationRefused(f"{out} is a file; name a directory")
         if not parent.is_dir() or not os.access(parent, os.W_OK):
             raise LocationRefused(f"{out} cannot be made: {parent} is no directory that this user may write to")
     elif not out.can_create_exclusively and not single_writer:

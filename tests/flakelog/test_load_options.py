@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from flakelog.cli import main
 from spark_bridge.load.destination import Destination
+from spark_bridge.load.ledger import LoadOptions
+from spark_bridge.output.storage import StorageError
 
 SCHEMA = {"type": "record", "name": "Order", "fields": [{"name": "order", "type": "long"}]}
 
@@ -47,6 +49,13 @@ def test_a_limit_of_rejected_messages_needs_decode(tmp_path):
     done = CliRunner().invoke(main, ["load", "orders", "--to", f"{tmp_path}/t", "--max-rejected", "1"])
     assert done.exit_code == 2
     assert "--max-rejected counts values that do not decode; give --decode json or avro with it" in done.output
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_file_is_no_place_for_loads(tmp_path, kind):
+    (tmp_path / "in.txt").touch()
+    with pytest.raises(StorageError, match=r"in\.txt is a file; name a directory"):
+        Destination(f"{tmp_path}/in.txt", kind).find(LoadOptions("orders"))
 
 
 @pytest.mark.parametrize(

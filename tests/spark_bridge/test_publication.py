@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from spark_bridge.output.file_name import file_name
-from spark_bridge.output.storage import LocalStorage
+from spark_bridge.output.storage import LocalStorage, StorageError
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.replay.planning import isolation_of, keep_manifest
 from spark_bridge.replay.publication import Damaged, Writer, run_of, verify
@@ -52,6 +52,12 @@ def test_a_file_that_readers_see_and_the_replay_did_not_write_is_named(out, name
     out.create(name, b"")
     with pytest.raises(Damaged, match=f"{name} is a file that the replay did not write"):
         verify(out)
+
+
+def test_a_file_is_no_place_for_a_replay(tmp_path):
+    (tmp_path / "in.txt").touch()
+    with pytest.raises(StorageError, match=r"in\.txt is a file; name a directory"):
+        publish(LocalStorage(tmp_path / "in.txt"))
 
 
 @pytest.mark.parametrize("name", ["_SUCCESS", ".more.parquet.crc", "_kept/more.parquet"])

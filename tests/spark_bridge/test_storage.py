@@ -51,6 +51,20 @@ def test_a_file_whose_writer_fails_is_not_there(storage):
     assert storage.names() == []
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no file can be made in /proc of Linux")
+def test_a_directory_in_which_no_file_can_be_made_is_named():
+    with pytest.raises(CannotWrite, match=r"cannot write /proc/a\.json: no file can be made in /proc"):
+        LocalStorage(Path("/proc")).create("a.json", b"")
+
+
+def test_a_file_is_no_place_for_files(tmp_path):
+    (tmp_path / "in.txt").touch()
+    with pytest.raises(StorageError, match=r"in\.txt is a file; name a directory"):
+        Storage.at(tmp_path / "in.txt").check_directory()
+    Storage.at(tmp_path).check_directory()
+    Storage.at(tmp_path / "new").check_directory()
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EMFILE])
 def test_a_disk_that_refuses_is_named_with_the_file(storage, number):
     with pytest.raises(CannotWrite, match=r"flights/day=1/a\.parquet.*: [A-Z]"), storage.write("day=1/a.parquet"):
