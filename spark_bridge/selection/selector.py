@@ -253,7 +253,8 @@ def _start(bound: Bound, offset: int | None, available: TopicOffsets, partition:
     if isinstance(bound, TimeBound) and bound.strict:
         raise SelectionError(
             f"{available.topic}-{partition} has no record with a timestamp of {bound.of(available.topic, partition)} "
-            "ms or later; startingOffsetsByTimestampStrategy=latest reads nothing from it instead"
+            "ms or later; name an earlier time, or in Spark the option startingOffsetsByTimestampStrategy=latest, "
+            "which reads nothing from it"
         )
     return last
 

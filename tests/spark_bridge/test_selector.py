@@ -99,7 +99,7 @@ def test_a_time_begins_at_the_first_record_not_before_it():
 
 def test_a_time_after_all_records_of_a_partition_is_an_error_or_nothing():
     """startingOffsetsByTimestampStrategy decides between error and latest."""
-    with pytest.raises(SelectionError, match="t-1 has no record with a timestamp of 260 ms or later"):
+    with pytest.raises(SelectionError, match="t-1 has no record with a timestamp of 260 ms or later; name an earlier"):
         ranges(by_time(260))
     assert ranges(by_time(260, strict=False)) == [(0, 11, 14), (1, 2, 2), (2, 7, 7)]
 
