@@ -132,7 +132,9 @@ def replay(
     given = [value for value in (isolation, *chosen.values()) if value not in (None, ()) and value is not False]
     if manifest is not None and given:
         raise click.UsageError("a manifest says what is read; give no range, columns, headers or isolation beside it")
-    if (manifest is None) == (not topics and not chosen["offsets"]):
+    if manifest is not None and topics:
+        raise click.UsageError("give topics or --manifest, not both: a manifest names its topics")
+    if manifest is None and not topics and not chosen["offsets"]:
         raise click.UsageError("give topics, or --manifest")
     if manifest is not None and "://" not in manifest and not Path(manifest).is_file():
         raise click.UsageError(f"--manifest: there is no file {manifest}")

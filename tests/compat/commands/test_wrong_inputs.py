@@ -130,6 +130,8 @@ WRONG = [
     ("spout dead list w-none", 1, "w-none"),
     ("settings no.such.setting", 1, "no.such.setting"),
     ("replay wrong", 2, "give --out, or --plan"),
+    ("replay orders --manifest x --out y", 2, "give topics or --manifest, not both"),
+    ("replay orders --columns colour --out y", 2, "colour"),
     ("replay w-none --plan", 1, "w-none"),
     ("replay --verify TMP", 1, "has no _receipt.json: it is no replay"),
     ("load w-none --to TMP/place", 1, "w-none"),
