@@ -33,7 +33,7 @@ class CommandClient(Client):
         try:
             return super().receive(address)
         except Unreachable as error:
-            if isinstance(error.__cause__, TimeoutError) and _speaks_http(address):
+            if isinstance(error.__cause__, TimeoutError) and speaks_http(address):
                 raise Unreachable(error.address, SPEAKS_HTTP) from error
             raise
         finally:
@@ -49,7 +49,7 @@ def _ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def _speaks_http(address: Address) -> bool:
+def speaks_http(address: Address) -> bool:
     """Return True if an HTTP server is at the address: it waits for the end of a header, and so says nothing before."""
     try:
         with socket.create_connection(address, HTTP_SECONDS) as sock:

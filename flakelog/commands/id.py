@@ -139,9 +139,21 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
         except IdServiceError as error:
             fail(f"the id service at {server} refuses: {error}")
         except IdServiceUnreachable as error:
-            why = "; ".join(error.problems)
+            why = "; ".join(map(_with_protocol, error.problems))
             reason = f"no id service answers at {why}; start one with: flakelog server, or flakelog idgen"
             raise NobodyAnswers(reason) from None
+
+
+def _with_protocol(problem: str) -> str:
+    """Return the address and problem of a service without an answer; name the protocol if an HTTP server is there."""
+    from broker.client.core import Address
+    from flakelog.commands.command_client import speaks_http
+    from idgen.client.core import NO_ANSWER, parse_address
+
+    address, _, reason = problem.partition(": ")
+    if reason.startswith(NO_ANSWER) and speaks_http(Address(*parse_address(address))):
+        return f"{address}: it speaks HTTP, not the protocol of ids"
+    return problem
 
 
 def _own_ids(

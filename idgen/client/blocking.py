@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from idgen import fork
 from idgen.client.core import (
+    NO_ANSWER,
     PREFETCH_MAX_AGE_MS,
     REQUEST_TIMEOUT_MS,
     Address,
@@ -63,6 +64,8 @@ class _Calls(IdCalls):
     def _problem(self, address: Address, error: Exception) -> str:
         if isinstance(error, TlsFailure):
             return str(error)
+        if isinstance(error, TimeoutError) and error.errno is None:  # of Python, whose text is "timed out"
+            return f"{NO_ANSWER}{self._timeout_s * 1000:.0f} ms"
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, ConnectionError):
             return self._pipeline.with_hint(reason, is_tls=self._tls is not None)
@@ -76,7 +79,7 @@ class _Calls(IdCalls):
         while True:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
-                raise TimeoutError(f"no answer in {self._timeout_s * 1000:.0f} ms")
+                raise TimeoutError
             connection.settimeout(remaining_s)
             data = connection.recv(READ_BYTES)
             if not data:

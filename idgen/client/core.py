@@ -23,6 +23,7 @@ Waiter = TypeVar("Waiter")
 
 DEFAULT_SERVER = "127.0.0.1:7609"
 REQUEST_TIMEOUT_MS = 5_000
+NO_ANSWER = "no answer in "  # begins the problem of a server that took a connection and says nothing
 REST_MS = 10_000  # a failed server is tried last for this time
 PREFETCH_MAX_AGE_MS = 10_000  # prefetched ids name a time at most this long ago
 PORTION = 10_000  # ids in one call: below a service's default limit, flakelog.ids.max.batch

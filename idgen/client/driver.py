@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from idgen import fork
-from idgen.client.core import Address, CallExchange, IdRequests, Operation, Outcome, Pipeline
+from idgen.client.core import NO_ANSWER, Address, CallExchange, IdRequests, Operation, Outcome, Pipeline
 from idgen.clock import IdClock
 from idgen.errors import Fenced
 from idgen.layout import IdParts
@@ -203,7 +203,7 @@ class PipelinedCalls(IdCalls, Generic[Connection]):
         try:
             replies = await self._exchange(exchange)
         except self.timeouts:
-            return Outcome(self._clock.now_ms(), None, f"no answer in {self._timeout_ms:.0f} ms")
+            return Outcome(self._clock.now_ms(), None, f"{NO_ANSWER}{self._timeout_ms:.0f} ms")
         except self.failures as error:
             return Outcome(self._clock.now_ms(), None, str(error) or type(error).__name__, reused)
         return Outcome(self._clock.now_ms(), replies)

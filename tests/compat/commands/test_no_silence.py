@@ -112,6 +112,11 @@ def test_the_id_service_has_a_time_limit_too(flakelog):
         assert code == 3 and errors.count("\n") == 1 and f"no id service answers at {port.address}" in errors
 
 
+def test_the_http_port_is_found_out_by_a_command_for_ids_too(flakelog, broker):
+    code, _, errors = flakelog(f"id new --timeout 0.5 --server {broker.http}")
+    assert code == 3 and f"no id service answers at {broker.http}: it speaks HTTP, not" in errors
+
+
 @pytest.mark.parametrize("arguments", [("id", "new"), ("id", "workers")])
 def test_a_zookeeper_that_is_not_there_is_missed_soon(arguments):
     with FreePort() as port:
