@@ -8,11 +8,10 @@ string too, because JavaScript's numbers hold 53 bits.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from idgen.errors import IdError, InvalidCount, InvalidId, InvalidTimeRange, InvalidUserAgent
-from idgen.layout import IdParts
+from idgen.layout import IdParts, utc_text
 from idgen.service import ID_MAX, IdService
 
 USER_AGENT = "http"  # counts all HTTP clients together, because browsers' user agents do not match Twitter's rule
@@ -116,7 +115,7 @@ def _new_ids(service: IdService, given: Mapping[str, int], ids: Texts) -> bytes:
 def _decoded(service: IdService, given: Mapping[str, int], ids: Texts) -> bytes:
     id = given["id"]
     parts = service.decode(id)
-    return text_of({"id": id, "id_str": str(id), "time": iso_time(parts), **parts._asdict()})
+    return text_of({"id": id, "id_str": str(id), "time": utc_text(parts.time_ms), **parts._asdict()})
 
 
 def _id_range(service: IdService, given: Mapping[str, int], ids: Texts) -> bytes:
@@ -127,15 +126,6 @@ def _id_range(service: IdService, given: Mapping[str, int], ids: Texts) -> bytes
 def text_of(answer: Json) -> bytes:
     """Return an answer's JSON as bytes."""
     return json.dumps(answer).encode() + b"\n"
-
-
-def iso_time(parts: IdParts) -> str | None:
-    """Return the UTC time of an id, for people; None past the year 9999, which a layout may reach."""
-    try:
-        text = datetime.fromtimestamp(parts.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        return text.replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):
-        return None
 
 
 _COUNT = Argument(

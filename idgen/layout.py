@@ -12,6 +12,7 @@ ids.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from idgen.errors import LayoutExhausted
@@ -20,6 +21,15 @@ TWITTER_EPOCH_MS = 1288834974657  # 2010-11-04T01:42:54.657Z
 ENDING_MS = 365 * 86_400_000  # warn this long before the end, because widths cannot be changed in a day
 ID_BITS = 63  # without the sign bit
 WORKER_NUMBER_BITS_MAX = 16  # a claim tries the numbers in turn; more than 65,536 of them would take too long
+
+
+def utc_text(time_ms: int) -> str | None:
+    """Return a time in UTC for people; None past the year 9999, which a layout may reach."""
+    try:
+        text = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return text.replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 class IdParts(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from coordination.port import BadVersion, Children, Create, Delete, Get, Node, NodeExists, NoNode, Operation, Set, child
 from idgen.errors import IdError, LayoutMismatch, NoWorkerNumber, WorkerIdsExhausted
-from idgen.layout import Layout
+from idgen.layout import Layout, utc_text
 from idgen.worker import MAX_AHEAD_MS
 
 LEAD_MS = 30_000  # ids last this long without the registry; a crashed holder's number rests this long
@@ -304,7 +304,7 @@ class Registry:
         if passes_at_ms > now_ms:
             busy = Beaten if abs(now_ms - mark.start_ms) < JUST_NOW_MS else NumberBusy
             raise busy(
-                f"worker number {number} rests for {passes_at_ms - now_ms} ms more: "
+                f"worker number {number} rests until {utc_text(passes_at_ms) or 'a time after the year 9999'}: "
                 f"{mark.address} held it and did not give it back",
                 passes_at_ms,
             )

@@ -7,6 +7,7 @@ from coordination.memory import MemoryCoordinator
 from coordination.port import Children, Delete, Get, Set
 from idgen.claim_state import ClaimState
 from idgen.errors import LeadExhausted, NoWorkerNumber
+from idgen.layout import utc_text
 from tests.idgen.claims import held, mark
 from tests.idgen.driving import NOW, claim, settle, step
 
@@ -66,8 +67,8 @@ def test_a_configured_number_is_waited_for_and_says_so(session, other):
     assert waiting.problem == "worker number 5 is held by host-a:1"
     session.expire()
     settle(waiting, other, NOW + 1_000)
-    assert "worker number 5 rests for 28500 ms more: host-a:1 held it" in waiting.problem
-    with pytest.raises(NoWorkerNumber, match="rests for 28500 ms"):
+    assert f"worker number 5 rests until {utc_text(NOW + 29_500)}: host-a:1 held it" in waiting.problem
+    with pytest.raises(NoWorkerNumber, match="rests until 2"):
         waiting.usable_worker()
     now = NOW + 1_000
     while waiting.state is ClaimState.CLAIMING:
