@@ -44,6 +44,12 @@ class Setting(NamedTuple):
     unit: str | None
     check: Check | None
 
+    @property
+    def kind(self) -> Any:
+        """Return the type without None, which some settings allow too."""
+        others = [one for one in getattr(self.type, "__args__", ()) if one is not type(None)]
+        return others[0] if type(None) in getattr(self.type, "__args__", ()) else self.type
+
 
 def setting(name: str, default: T, doc: str, *, check: Check | None = None, unit: str | None = None) -> T:
     """Make a field of a frozen configuration dataclass, from its property name, default, description and check."""
@@ -110,7 +116,11 @@ def check_settings(config: object) -> None:
     for f in fields(config):  # type: ignore[arg-type]
         check: Check | None = f.metadata.get("check")
         value = getattr(config, f.name)
-        wanted = check(value) if check and value is not None else None
+        try:
+            wanted = check(value) if check and value is not None else None
+        except TypeError:
+            kind = next(s.kind for s in settings_of(type(config)) if s.field == f.name)
+            wanted = f"must be {_in_words(kind)}, not {type(value).__name__}"
         if wanted:
             raise InvalidSetting(f.metadata["name"], value, wanted)
 
@@ -124,19 +134,19 @@ def from_properties(config: type[T], properties: Mapping[str, str]) -> T:
 def parse_setting(setting: Setting, text: str) -> Any:
     """Parse one property's text by its field's type: int, float, bool, str, or one of them or None. InvalidSetting."""
     text = text.strip()
-    if type(None) in getattr(setting.type, "__args__", ()):
-        if text in ("", "none"):
-            return None
-        kind = next(t for t in setting.type.__args__ if t is not type(None))
-    else:
-        kind = setting.type
+    kind = setting.kind
+    if kind is not setting.type and text in ("", "none"):
+        return None
     if kind is bool:
         return parse_bool(setting.name, text)
     try:
         return kind(text)
     except ValueError:
-        wanted = {int: "a whole number", float: "a number"}.get(kind, f"a {kind.__name__}")
-        raise InvalidSetting(setting.name, text, f"must be {wanted}") from None
+        raise InvalidSetting(setting.name, text, f"must be {_in_words(kind)}") from None
+
+
+def _in_words(kind: type) -> str:
+    return {int: "a whole number", float: "a number", str: "text"}.get(kind, f"a {kind.__name__}")
 
 
 def parse_bool(name: str, text: str) -> bool:

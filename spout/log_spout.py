@@ -75,6 +75,9 @@ class LogSpout(EngineSpout):
         group: GroupMemberConfig = GroupMemberConfig(),
         security: Security = None,
     ) -> None:
+        for name, given, kind in (("config", config, SpoutConfig), ("group", group, GroupMemberConfig)):
+            if not isinstance(given, kind):
+                raise InvalidSource(f"{name}={given!r}: give a {kind.__name__}, such as {kind.__name__}()")
         self.topics = topics_of(topic, config)
         self.servers = servers_of(servers)
         self.store = store_of(store)

@@ -211,7 +211,7 @@ def _not_copied(component: Component) -> str:
 
 def _check_name(name: object, kind: str) -> None:
     """Raise TopologyError unless the name can be a part of the name that progress is stored under."""
-    if not isinstance(name, str) or not name.isprintable() or "/" in name:
+    if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
         wanted = "progress is stored under it, so give text of printable characters without a slash"
         raise TopologyError(f"{name!r} is not {kind}: {wanted}, such as 'flight-delays'")
 

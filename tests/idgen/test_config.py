@@ -59,6 +59,12 @@ def test_a_setting_that_cannot_work_is_refused_by_name(properties, reason):
         from_properties(IdgenConfig, properties)
 
 
+@pytest.mark.parametrize("value, kind", [("5000", "str"), ([5], "list")])
+def test_a_value_of_another_type_is_refused_by_name(value, kind):
+    with pytest.raises(InvalidSetting, match=rf"flakelog.ids.retry.ms=.*: must be a whole number, not {kind}"):
+        IdgenConfig(ids_retry_ms=value)
+
+
 @pytest.mark.parametrize(
     "settings, wanted",
     [

@@ -58,6 +58,8 @@ def test_every_position_is_accepted_and_a_time_may_be_a_datetime_with_a_zone():
         ({"topic": "t", "servers": ["localhost:9092"]}, "give host:port as text"),
         ({"topic": "t", "store": ""}, "store='': give a directory"),
         ({"topic": "t", "store": None}, "store=None: give a directory"),
+        ({"topic": "t", "config": {"x": 1}}, "config={'x': 1}: give a SpoutConfig, such as SpoutConfig()"),
+        ({"topic": "t", "group": None}, "group=None: give a GroupMemberConfig, such as GroupMemberConfig()"),
         ({"topic": "t", "store": "zookeper://localhost:2181"}, "store='zookeper://localhost:2181': give a directory"),
         ({"topic": "t", "store": "zookeeper://localhost"}, "store='zookeeper://localhost': 'localhost' is no address"),
         ({"topic": "t", "store": "zookeeper://localhost:2181/a//b"}, "'/a//b' is no node's path"),

@@ -114,7 +114,7 @@ def test_streams_are_declared_once_and_their_fields_are_different():
         declarer.declare_stream("s", "a", "a")
 
 
-@pytest.mark.parametrize("id", ["a/b", "/", "a\nb", 5])
+@pytest.mark.parametrize("id", ["a/b", "/", "a\nb", "", 5])
 def test_a_name_that_progress_cannot_be_stored_under_is_refused(id):
     with pytest.raises(TopologyError, match="is not the id of a topology: .* without a slash, such as 'flight-delays'"):
         Topology("t", id=id)
