@@ -224,7 +224,13 @@ TOPOLOGY = {
         ("topology_busy_seconds_total", COUNTER, "Time that bolts spent in the engine's thread", "component"),
         ("topology_latency_seconds", HISTOGRAM, "From a spout's emit to the last ack of its tree", "component"),
         ("topology_metric", GAUGE, "A component's own counters and gauges", "component", "name"),
-        ("topology_messages_total", COUNTER, "Messages of a log, by what became of them", "component", "outcome"),
+        (
+            "topology_messages_total",
+            COUNTER,
+            "Messages of a log, by what became of them; emitted and failed count attempts, also of undecodable ones",
+            "component",
+            "outcome",
+        ),
         (
             "topology_outage_seconds",
             GAUGE,

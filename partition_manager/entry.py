@@ -96,8 +96,9 @@ class Message:
 class Counts:
     """Counts of message outcomes; two instances can be added.
 
-    fetched = acked + filtered + dead_lettered + refused + dropped + truncated + pending. `failed` counts failures, so
-    it may count one message several times. `refused` counts messages whose dead letter no topic will ever take.
+    fetched = acked + filtered + dead_lettered + refused + dropped + truncated + pending. `emitted` counts attempts,
+    also of messages that then cannot be decoded, and `failed` counts failures, so both may count one message several
+    times. `refused` counts messages whose dead letter no topic will ever take.
     `poison_batches` counts fetched batches whose records cannot be decoded; each is one message in the other counts.
     `dead_lettered` includes `expired`, `undecodable` and poison batches. `already_done` counts messages fetched again
     although they were settled before a restart. `lost` counts messages that retention removed before they were fetched.
