@@ -131,7 +131,7 @@ class IdService:
         agent = self._check_user_agent(user_agent)
         most = self.max_batch
         if count is None or not 1 <= count <= most:
-            raise InvalidCount(f"{count} ids; 1 to {most} can be asked for at once (flakelog.ids.max.batch)")
+            raise InvalidCount(f"{count} ids; one call can ask for 1 to {most} (flakelog.ids.max.batch)")
         return Order(agent, count)
 
     def fill(self, order: Order, most: int, now_ms: int, skew_ms: int) -> int:

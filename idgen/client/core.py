@@ -169,6 +169,7 @@ class IdRequests:
 
     def get_ids(self, count: int, now_ms: int) -> Operation[list[int]]:
         """Return `count` ascending ids, from calls of PORTION ids each, several of them in flight at once."""
+        _check_whole("count", count)
         ids: list[int] = []
         while True:
             counts = _portions(count - len(ids))
@@ -228,9 +229,15 @@ def _portions(count: int) -> list[int]:
 
 def _i64s(*numbers: int) -> tuple[int, ...]:
     for number in numbers:
+        _check_whole("a time or an id", number)
         if not -(1 << 63) <= number < 1 << 63:
             raise ValueError(f"{number} does not fit 64 bits: times are Unix ms, ids are in 0..2**63-1")
     return numbers
+
+
+def _check_whole(name: str, number: object) -> None:
+    if isinstance(number, bool) or not hasattr(number, "__index__"):  # numpy's whole numbers have it
+        raise TypeError(f"{name} is a whole number, not {number!r}")
 
 
 def _as_list(value: Value, length: int | None = None) -> list[int]:

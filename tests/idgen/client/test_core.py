@@ -188,6 +188,14 @@ def test_a_number_that_no_call_can_hold_is_refused_before_it_is_sent():
         next(requests().decode(1 << 63, 0))
 
 
+@pytest.mark.parametrize("wrong", ["x", None, 1.5, True])
+def test_what_is_no_whole_number_is_refused_by_name(wrong):
+    with pytest.raises(TypeError, match=f"count is a whole number, not {wrong!r}"):
+        next(requests().get_ids(wrong, 0))
+    with pytest.raises(TypeError, match=f"a time or an id is a whole number, not {wrong!r}"):
+        next(requests().decode(wrong, 0))
+
+
 # --- Pipeline ----------------------------------------------------------------------------------------------------
 
 
