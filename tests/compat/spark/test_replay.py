@@ -202,13 +202,15 @@ def test_a_replay_is_in_the_topic_of_replays(servers, topic, tmp_path):
     assert manifests.load(json.dumps(documents[1]["manifest"])) == manifest
 
 
-def test_a_replay_that_is_done_stays_done_there_if_a_second_run_is_refused(servers, topic, place):
+def test_a_replay_that_is_done_stays_done_there_if_a_second_run_is_refused(servers, topic, storage):
     manifest = manifest_of(servers, topic)
-    place.delete(min(replay(servers, manifest, place).files))
+    storage.delete(min(replay(servers, manifest, storage).files))
     with pytest.raises(Damaged, match="is gone"):
-        replay(servers, manifest, place)
-    documents = documents_of(servers, f"{place}/{manifest.sha256}")
-    assert [(each["state"], each["receipt"] is None) for each in documents] == [("planned", True), ("done", False)]
+        replay(servers, manifest, storage)
+    documents = documents_of(servers, f"{storage}/{manifest.sha256}")
+    assert [(document["state"], document["receipt"] is None) for document in documents] == [
+        ("planned", True), ("done", False),
+    ]  # fmt: skip
 
 
 def test_replays_of_a_range_into_two_places_are_both_there(servers, topic, tmp_path):
