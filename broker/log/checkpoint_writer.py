@@ -42,6 +42,8 @@ class CheckpointWriter:
         """Producer snapshots that the next checkpoint replaces."""
         self._lowered: set[str] = set()
         """Logs to truncate whose position was lowered since the last checkpoint that was asked for."""
+        self.frees_space = False
+        """True if segments are removed after the next write, so that it may use the reserve."""
 
     def load(self) -> None:
         """Read the checkpoint, before any log is added; in an empty directory, begin one.
@@ -113,7 +115,8 @@ class CheckpointWriter:
             stale, self._stale = tuple(self._stale), []
             covers, self._uncovered = self._uncovered, {}
             lowered, self._lowered = frozenset(self._lowered), set()
-            self._hand_out(WriteCheckpoint(self._storage, dict(self.positions), stale, covers, lowered))
+            frees, self.frees_space = self.frees_space, False
+            self._hand_out(WriteCheckpoint(self._storage, dict(self.positions), stale, covers, lowered, frees))
 
     def written(self, job: WriteCheckpoint, *, in_round: bool) -> None:
         """Take back a write that succeeded. Changes of a running round wait for its end."""

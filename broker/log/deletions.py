@@ -2,7 +2,8 @@
 
     dropped    the log's start has risen in memory; the files are unchanged
     renamed    once a checkpoint with the new start is on the disk; a crash before that leaves the log as it was
-    removed    after file.delete.delay.ms, in a thread; the next start removes any leftovers
+    removed    after file.delete.delay.ms, or at once while the disk is full, in a thread; the next start removes any
+               leftovers
 
 Because of this order, no crash leaves a log without a file that its checkpoint needs.
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
-from broker.log.io_jobs import RemoveFiles
+from broker.log.io_jobs import RemoveFiles, Runnable, WriteCheckpoint
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment, retire_files
 from broker.log.storage.port import Storage, StorageError
@@ -20,6 +21,9 @@ from broker.log.storage.port import Storage, StorageError
 CHECKPOINT_WITHIN_MS = 1000
 """Delay before a log's new start is written to the checkpoint. Changes within the delay share one checkpoint, so a
 client that deletes records in a loop does not cost a sync each time."""
+
+CHECKPOINT_AGAIN_MS = 10_000
+"""Delay from one such checkpoint to the next try, if the first could not be written."""
 
 RENAMED_AT_ONCE = 64  # segments of six files; not a setting, because a rename does not wait for the disk
 RENAME_EVERY_MS = 10
@@ -41,6 +45,9 @@ class Deletions:
         self._report = report
         self._begun: dict[PartitionLog, None] = {}
         """Logs whose start has risen since the checkpoint."""
+        self._in_checkpoint: dict[PartitionLog, None] = {}
+        """Logs whose start the last checkpoint was to have, until one has it."""
+        self._checkpoint_begun_ms = 0
         self._dropped: list[_Dropped] = []
         self._ready: deque[_Dropped] = deque()
         """Segments that the checkpoint no longer needs; they wait to be renamed."""
@@ -85,6 +92,7 @@ class Deletions:
     def forget(self, log: PartitionLog) -> None:
         """Forget a log that is deleted as a whole, or truncated: its new opening removes what is renamed."""
         self._begun.pop(log, None)
+        self._in_checkpoint.pop(log, None)
         self._renamed = [entry for entry in self._renamed if entry[2].directory != log.name]
         heapify(self._renamed)
         self._dropped = [dropped for dropped in self._dropped if dropped.log is not log]
@@ -107,11 +115,21 @@ class Deletions:
         if busy:
             self._checkpoint_ms = now_ms + CHECKPOINT_WITHIN_MS
             return []
-        begun, self._begun, self._checkpoint_ms = list(self._begun), {}, None
-        return begun
+        self._in_checkpoint, self._checkpoint_begun_ms = self._in_checkpoint | self._begun, now_ms
+        self._begun, self._checkpoint_ms = {}, None
+        return list(self._in_checkpoint)
+
+    def sync_failed(self, job: Runnable) -> None:
+        """Ask for a checkpoint again soon, if the job was one, because it could not be written."""
+        if not isinstance(job, WriteCheckpoint):
+            return
+        self._begun, self._in_checkpoint = self._in_checkpoint | self._begun, {}
+        if self._begun and self._checkpoint_ms is None:
+            self._checkpoint_ms = self._checkpoint_begun_ms + CHECKPOINT_AGAIN_MS
 
     def checkpointed(self) -> None:
         """Rename files that the checkpoint on the disk no longer needs, in portions as there may be thousands."""
+        self._in_checkpoint = {log: None for log in self._in_checkpoint if _is_behind(log)}
         dropped, self._dropped = self._dropped, []
         for part in dropped:
             needed = part.log.durability.checkpointed.log_start_offset < part.end
@@ -136,9 +154,9 @@ class Deletions:
             if len(bases) < len(dropped.bases):
                 self._ready.appendleft(replace(dropped, bases=dropped.bases[len(bases) :]))
 
-    def to_remove(self, now_ms: int) -> Iterator[RemoveFiles]:
-        """Yield the removals that a thread may run now."""
-        while self._renamed and self._renamed[0][0] <= now_ms:
+    def to_remove(self, now_ms: int, *, at_once: bool = False) -> Iterator[RemoveFiles]:
+        """Yield the removals that a thread may run now: those that are due, or with `at_once` all of them."""
+        while self._renamed and (at_once or self._renamed[0][0] <= now_ms):
             removal = heappop(self._renamed)[2]
             self._removing.add(removal)
             yield removal
@@ -150,3 +168,13 @@ class Deletions:
     def is_removing(self, log: PartitionLog) -> bool:
         """Return True while a thread removes files of the log."""
         return any(removal.directory == log.name for removal in self._removing)
+
+    @property
+    def wait_for_checkpoint(self) -> bool:
+        """Return True if the start of a log has risen, and no checkpoint on the disk has it."""
+        return bool(self._begun or self._in_checkpoint)
+
+
+def _is_behind(log: PartitionLog) -> bool:
+    """Return True if the checkpoint on the disk has an older start of the log."""
+    return log.durability.checkpointed.log_start_offset < log.log_start_offset

@@ -4,12 +4,16 @@ The disk counts as full from a write that found no space, or while fewer than `f
 has space again when twice that is usable, and more than at the last write that failed. If a limit that the system does
 not show (a quota) made the write fail, the disk counts as full until no write has failed for RETRY_MS.
 
-The watch refuses no write, so writes succeed as soon as there is space.
+Bytes that the reserve lacks (broker.log.storage.reserve) are not usable. The watch has the reserve written when the
+disk has space for it. While the disk is full, Produce is refused (broker.produce.turn), because messages would take the
+space that the reserve has just given to the writes that free space. The watch refuses no other write.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
 
+from broker.log.io_jobs import FillReserve, Runnable
+from broker.log.storage import reserve
 from broker.log.storage.port import Storage, StorageError
 from broker.now import Now
 from broker.settings.config import BrokerConfig
@@ -22,17 +26,23 @@ LINES_EVERY_MS = 60_000  # between two reports of a full disk, though space may 
 
 
 class DiskWatch:
-    """The state of one disk. `report` takes lines for the operator."""
+    """The state of one disk. `report` takes lines for the operator, `hand_out` takes a job for a thread."""
 
     def __init__(
-        self, storage: Storage, config: BrokerConfig, report: Callable[[str], None], pending: Pending
+        self,
+        storage: Storage,
+        config: BrokerConfig,
+        report: Callable[[str], None],
+        pending: Pending,
+        hand_out: Callable[[FillReserve], None],
     ) -> None:
         self._storage = storage
         self._config = config
         self._report = report
         self._pending = pending
+        self._hand_out = hand_out
         self.usable_bytes: int | None = None
-        """The bytes that could still be written at the last check; None before the first."""
+        """The bytes that could still be written at the last check, beside the reserve; None before the first."""
         self.full_since_ms: int | None = None
         """Since when the disk is full, in Unix ms; None while it has space."""
         self._failed: StorageError | None = None
@@ -42,10 +52,25 @@ class DiskWatch:
         self._due_ms: int | None = None
         self._next_line_ms: int | None = None
         self._was_reported = False
+        self._free_bytes = 0
+        """The bytes that could be written at the last check, also by the reserve."""
+        self._reserve_bytes = 0
+        """The size that the reserve is to have."""
+        self._lacks_reserve = False
+        """True if the reserve is missing, or too small."""
+        self._is_filling = False
+        """True while a thread writes the reserve."""
+        self._not_filled = ""
+        """The reason why the reserve could not be written, as it was reported."""
 
     @property
     def is_full(self) -> bool:
         return self.full_since_ms is not None
+
+    @property
+    def location(self) -> str:
+        """Return the location of the data directory."""
+        return self._storage.location
 
     def failed(self, error: Exception) -> None:
         """Note an error of a file operation. If the disk was full, measure it now; the next check draws conclusions."""
@@ -66,10 +91,41 @@ class DiskWatch:
         self._measure()
         self._conclude(now, self.usable_bytes or 0)
         self._due_ms = now.ms + (CHECK_FULL_EVERY_MS if self.is_full else CHECK_EVERY_MS)
+        self._fill_if_space()
+
+    def job_ended(self, job: Runnable, error: Exception | None = None) -> None:
+        """Note the outcome of a job."""
+        if error is not None:
+            self.failed(error)
+        if isinstance(job, FillReserve):
+            self._filled(error)
 
     def _measure(self) -> None:
-        with suppress(StorageError):  # then the last figure stays
-            _, self.usable_bytes = self._storage.space()
+        with suppress(StorageError):  # then the last figures stay
+            _, self._free_bytes = self._storage.space()
+            self._reserve_bytes = reserve.needed_bytes(self._storage, self._config.disk_full_bytes)
+            lacking_bytes = self._reserve_bytes - reserve.present_bytes(self._storage)
+            self._lacks_reserve = lacking_bytes > 0
+            self.usable_bytes = max(self._free_bytes - max(lacking_bytes, 0), 0)
+
+    # --- the reserve ---------------------------------------------------------------------------------------------
+
+    def _fill_if_space(self) -> None:
+        """Have the reserve written if it lacks bytes and the disk has space for an old and a new one."""
+        space_bytes = self._reserve_bytes + self._config.disk_full_bytes
+        if self._lacks_reserve and not self._is_filling and not self.is_full and self._free_bytes >= space_bytes:
+            self._is_filling = True
+            self._hand_out(FillReserve(self._storage, self._reserve_bytes))
+
+    def _filled(self, error: Exception | None) -> None:
+        """Note that the reserve was written, or could not be. A later check tries again."""
+        self._is_filling = False
+        reason = "" if error is None else str(error)
+        if reason and reason != self._not_filled:
+            self._report(f"the reserve for a full disk could not be written: {reason}")
+        self._not_filled = reason
+
+    # --- the state -----------------------------------------------------------------------------------------------
 
     def _conclude(self, now: Now, usable_bytes: int) -> None:
         failed, self._failed = self._failed, None

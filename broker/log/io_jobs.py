@@ -13,6 +13,7 @@ from broker.log import checkpoint, leader_epochs, producer_state
 from broker.log.checkpoint import LogPosition
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import DELETED, file_name
+from broker.log.storage import reserve
 from broker.log.storage.port import Buffer, File, Storage, StorageError
 from broker.record.batch import CorruptBatch
 
@@ -35,6 +36,8 @@ class SyncLog:
     epochs: list[tuple[int, int]] | None = None
     """The leader epochs, if the checkpoint needs them in their file."""
     epochs_stored: bool = False
+    frees_space: bool = False
+    """True if segments are removed after the checkpoint that waits for this sync."""
 
     def run(self) -> None:
         for file in self.files:
@@ -47,8 +50,9 @@ class SyncLog:
             with suppress(StorageError):
                 self.storage.replace(path, self.snapshot)
         if self.epochs is not None:
+            path, data = f"{self.log.name}/{leader_epochs.FILE}", leader_epochs.encode(self.epochs)
             with suppress(StorageError):  # a full disk; the checkpoint keeps the log's earlier position then
-                self.storage.replace(f"{self.log.name}/{leader_epochs.FILE}", leader_epochs.encode(self.epochs))
+                reserve.replace(self.storage, path, data, frees_space=self.frees_space)
                 self.epochs_stored = True
         self.storage.sync_directory(self.log.name)
 
@@ -65,9 +69,12 @@ class WriteCheckpoint:
     """The logs whose position has changed."""
     lowered: frozenset[str] = frozenset()
     """Names of the logs that may be cut once this checkpoint is on the disk."""
+    frees_space: bool = False
+    """True if segments are removed once this checkpoint is on the disk. It may then use the reserve."""
 
     def run(self) -> None:
-        self.storage.replace(checkpoint.FILE, checkpoint.encode(self.positions))
+        data = checkpoint.encode(self.positions)
+        reserve.replace(self.storage, checkpoint.FILE, data, frees_space=self.frees_space)
         for path in self.stale:
             self.storage.remove(path)
 
@@ -149,6 +156,17 @@ class WriteFile:
 
     def run(self) -> None:
         self.storage.replace(self.path, self.data)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FillReserve:
+    """A rewrite of the reserve, as zeros that are really written."""
+
+    storage: Storage
+    size: int
+
+    def run(self) -> None:
+        self.storage.replace(reserve.FILE, bytes(self.size))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

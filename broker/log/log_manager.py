@@ -28,6 +28,7 @@ from broker.log.epochs_begun import EpochsBegun, WriteEpochsBegun
 from broker.log.integrity.data_directory import Strays
 from broker.log.integrity.guard import Guard, GuardJob, ScrubFigures
 from broker.log.io_jobs import (
+    FillReserve,
     PutAway,
     ReadJob,
     RemoveFiles,
@@ -55,7 +56,7 @@ FILES_SHARE = 12
 UNSYNCED_SHARE = 8
 """Logs with unsynced records may use half of the storage's open files, at four files each."""
 Report = Callable[[str], None]
-NOT_SYNCS = CleanLog, *CUT_JOBS, WriteEpochsBegun, RemoveFiles, ReadJob, PutAway, WriteFile, WriteMetadata
+NOT_SYNCS = CleanLog, *CUT_JOBS, WriteEpochsBegun, RemoveFiles, ReadJob, PutAway, WriteFile, WriteMetadata, FillReserve
 """The jobs that other parts than the scheduler of the syncs hand out."""
 
 
@@ -87,7 +88,7 @@ class LogManager:
         self._guard = Guard(storage, self._cleaning.is_halfway, report)
         parts = self.syncs, self._cleaning, self._deletions, self._epochs, self.open_segments
         self._truncations = Truncations(storage, *parts, *registries, report)
-        self._retention = RetentionWalk(self._deletions, self._cleaning.is_halfway, report)
+        self._retention = RetentionWalk(storage, self._deletions, self._cleaning.is_halfway, report)
         self._deadline_ms = 0
 
     # --- opening -------------------------------------------------------------------------------------------------
@@ -183,8 +184,7 @@ class LogManager:
         if len(self._new) and (new := self._new.asked_for((topic, partition))) is not None:
             self._new.make((topic, partition), new, self.config.max_new_logs_at_once)
             return self.get(topic, partition)
-        reason = self._offline.get((topic, partition))
-        if reason is not None:
+        if (reason := self._offline.get((topic, partition))) is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} is offline: {reason}")
         self._truncations.check_whole((topic, partition))
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition} here")
@@ -359,11 +359,11 @@ class LogManager:
         self.disk.check(now)
         self.syncs.tick(now)
         self._truncations.tick(now.ms)
-        shorter = self._retention.tick(self._logs.values(), now, self.config.log_retention_check_interval_ms)
+        shorter = self._retention.tick(self._logs.values(), now, self.config, hurries=self.disk.is_full)
         if begun := self._deletions.to_checkpoint(now.ms, busy=self.syncs.in_round):
-            self.syncs.start_round(begun)
+            self.syncs.start_round(begun, frees_space=True)
         self._deletions.rename(now.ms)
-        for removal in self._deletions.to_remove(now.ms):
+        for removal in self._deletions.to_remove(now.ms, at_once=self.disk.is_full):
             self.syncs.add_job(removal)
         if len(self._new):
             self._new.make_due(now.ms, self.config.max_new_logs_at_once)
@@ -390,14 +390,14 @@ class LogManager:
     def take_syncs(self, begin_round: bool = True) -> list[IoJob]:
         """Return the jobs to start now in worker threads, with the next journal round if `begin_round`."""
         self._truncations.advance()
-        write = self._epochs.take()
-        if write is not None:
+        if (write := self._epochs.take()) is not None:
             self.syncs.add_job(write)
         return self.syncs.take(begin_round)
 
     def synced(self, job: IoJob) -> list[PartitionLog]:
         """Take back a job that succeeded. Return the logs that have more records on the disk now."""
         self.pending.changed()
+        self.disk.job_ended(job)
         if isinstance(job, GuardJob):
             self._guard.back(job)
             return self.syncs.take_lost()
@@ -415,7 +415,7 @@ class LogManager:
     def sync_failed(self, job: IoJob, error: Exception) -> list[PartitionLog]:
         """Take back a job that failed. Return the logs that went offline."""
         self.pending.changed()
-        self.disk.failed(error)
+        self.disk.job_ended(job, error)
         if isinstance(job, RemoveFiles):
             self._report(f"{error}; what is left of what was deleted goes at the next start")
         elif isinstance(job, PutAway):
@@ -424,6 +424,7 @@ class LogManager:
             self._back(job, error)
             return []
         lost = self.syncs.failed(job, error)
+        self._deletions.sync_failed(job)
         self._truncations.sync_failed(job, error)
         return lost
 
@@ -455,6 +456,7 @@ class LogManager:
 
         The worker threads have ended, so no outcome of a running job will be returned. `run_jobs` waits for the disk.
         """
+        self.syncs.checkpoint.frees_space = self._deletions.wait_for_checkpoint
         log_closing.close(self.syncs, self._logs.values(), lambda jobs: self._run(jobs, run_jobs), self._report)
         if not self.offline and not len(self._truncations) and self.syncs.is_checkpointed:
             log_closing.note_clean_stop(self.storage, self._logs.values(), self._report)

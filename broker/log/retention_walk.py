@@ -1,4 +1,5 @@
-"""The walk over all logs that drops their expired segments, every `log.retention.check.interval.ms` (as in Kafka)."""
+"""The walk over all logs that drops their expired segments, every `log.retention.check.interval.ms` (as in Kafka), and
+more often while the disk is full."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,18 +7,27 @@ from broker.log import retention
 from broker.log.deletions import Deletions
 from broker.log.log_walk import LogWalk
 from broker.log.partition_log import PartitionLog
-from broker.log.storage.port import StorageError
+from broker.log.segment import Segment
+from broker.log.storage import reserve
+from broker.log.storage.port import Storage, StorageError
 from broker.now import Now
+from broker.settings.config import BrokerConfig
 
 FIRST_RETENTION_MS = 30_000  # after a start, as in Kafka, so that segments that expired meanwhile are dropped soon
+FULL_RETENTION_MS = 10_000  # between two walks while the disk is full, because the operator waits for them
 
 
 class RetentionWalk:
     """The retention of a broker's logs. `is_busy` says that a log's segments are being replaced."""
 
     def __init__(
-        self, deletions: Deletions, is_busy: Callable[[PartitionLog], bool], report: Callable[[str], None]
+        self,
+        storage: Storage,
+        deletions: Deletions,
+        is_busy: Callable[[PartitionLog], bool],
+        report: Callable[[str], None],
     ) -> None:
+        self._storage = storage
         self._deletions = deletions
         self._is_busy = is_busy
         self._report = report
@@ -31,11 +41,18 @@ class RetentionWalk:
         slice_ms = self._walk.next_deadline_ms()
         return self._next_ms if slice_ms is None else min(slice_ms, self._next_ms)
 
-    def tick(self, logs: Iterable[PartitionLog], now: Now, interval_ms: int) -> list[PartitionLog]:
-        """Begin a walk if it is due, and drop expired segments of a slice of logs. Return the logs that begin later."""
+    def tick(
+        self, logs: Iterable[PartitionLog], now: Now, config: BrokerConfig, *, hurries: bool
+    ) -> list[PartitionLog]:
+        """Begin a walk if it is due, and drop expired segments of a slice of logs. Return the logs that begin later.
+
+        With `hurries` the next walk begins after FULL_RETENTION_MS at most.
+        """
         if self._next_ms is not None and now.ms >= self._next_ms:
-            self._next_ms = now.ms + interval_ms
+            self._next_ms = now.ms + config.log_retention_check_interval_ms
             self._walk.begin(logs, now.ms)
+        if self._next_ms is not None and hurries:
+            self._next_ms = min(self._next_ms, now.ms + FULL_RETENTION_MS)
         return [log for log in self._walk.due(now.ms) if self.apply(log, now)]
 
     def apply(self, log: PartitionLog, now: Now) -> bool:
@@ -46,8 +63,18 @@ class RetentionWalk:
         if not number or log.offline is not None or self._is_busy(log):
             return False
         try:
-            self._deletions.dropped(log, log.drop_segments(number), now.ms)
+            self._deletions.dropped(log, self._drop(log, number), now.ms)
         except StorageError as error:
             self._report(f"partition {log.name}: old segments stay for now: {error}")
             return False
         return True
+
+    def _drop(self, log: PartitionLog, number: int) -> tuple[Segment, ...]:
+        """Drop the oldest segments of a log. On a full disk, a new segment in their place may use the reserve."""
+        try:
+            return log.drop_segments(number)
+        except StorageError as error:
+            if not error.full:
+                raise
+            reserve.free(self._storage)
+            return log.drop_segments(number)

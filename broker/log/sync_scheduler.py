@@ -24,6 +24,7 @@ from broker.log.disk_watch import DiskWatch
 from broker.log.epochs_begun import WriteEpochsBegun
 from broker.log.io_jobs import (
     CutJournal,
+    FillReserve,
     MetadataJob,
     NotJournaled,
     ReadJob,
@@ -43,7 +44,9 @@ from broker.waiting.pending import Pending
 
 UNSYNCED_LOGS_MAX = 1 << 27
 
-IoJob: TypeAlias = Sync | CutJob | WriteEpochsBegun | CleanLog | RemoveFiles | ReadJob | WriteFile | MetadataJob
+IoJob: TypeAlias = (
+    Sync | CutJob | WriteEpochsBegun | CleanLog | RemoveFiles | ReadJob | WriteFile | FillReserve | MetadataJob
+)
 """A job that `SyncScheduler.take` hands out."""
 
 
@@ -67,7 +70,7 @@ class SyncScheduler:
         self._max_unsynced_logs = max_unsynced_logs
         self._unsynced: OrderedDict[PartitionLog, None] = OrderedDict()
         """Logs with records that no sync has begun for, those first that have waited longest."""
-        self.disk = DiskWatch(storage, config, report, pending)
+        self.disk = DiskWatch(storage, config, report, pending, self.add_job)
         self._storage = storage
         self._report = report
         self._logs: dict[PartitionLog, None] = {}
@@ -298,7 +301,9 @@ class SyncScheduler:
         epochs = log.epochs if for_checkpoint and not log.durability.epochs_stored else None
         mending = log.durability.mending
         log.durability.sync_begins()
-        return SyncLog(log, files, position, self._storage, for_checkpoint, snapshot, mending, whole, epochs)
+        sync = SyncLog(log, files, position, self._storage, for_checkpoint, snapshot, mending, whole, epochs)
+        sync.frees_space = for_checkpoint and self.checkpoint.frees_space
+        return sync
 
     def _drop(self, log: PartitionLog) -> None:
         """Drop a log that is deleted or offline from the queues and from the round."""
@@ -372,13 +377,14 @@ class SyncScheduler:
 
     # --- the checkpoint ------------------------------------------------------------------------------------------
 
-    def start_round(self, among: Iterable[PartitionLog] | None = None) -> None:
+    def start_round(self, among: Iterable[PartitionLog] | None = None, *, frees_space: bool = False) -> None:
         """Sync every log with something new, or those of `among`, then write the checkpoint.
 
-        Do nothing while an earlier round is running.
+        Do nothing while an earlier round is running. `frees_space`: segments are removed afterwards.
         """
         if self._round is not None:
             return
+        self.checkpoint.frees_space = self.checkpoint.frees_space or frees_space
         logs = [log for log in (self._logs if among is None else among) if log.offline is None]
         self._round = {log for log in logs if log.durability.mending or not log.is_at(self.positions.get(log.name))}
         self._background.update((log, None) for log in logs if log in self._round)

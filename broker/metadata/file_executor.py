@@ -11,7 +11,7 @@ The same job creates the first logs of new topics, after the write. If that fail
 those topics. A crash in between leaves topics whose logs are created at the next start.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -174,8 +174,11 @@ class FileExecutor:
         if any(staged.error for staged in writing):
             self._take_back(write, writing)
 
-    def _save(self, write: _Write, staged: Iterable[Staged]) -> None:
-        self._local.save(write.document.changed([change.change for change in staged], write.commits + 1))
+    def _save(self, write: _Write, staged: Sequence[Staged]) -> None:
+        """Store changes. Those that make no logs may use the reserve of a full disk, because they may delete some."""
+        frees_space = bool(staged) and not any(change.logs or change.change.producer_ids for change in staged)
+        document = write.document.changed([change.change for change in staged], write.commits + 1)
+        self._local.save(document, frees_space=frees_space)
         write.commits += 1
 
     def _take_back(self, write: _Write, writing: Sequence[Staged]) -> None:

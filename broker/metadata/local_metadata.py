@@ -11,6 +11,7 @@ from typing import Protocol
 from uuid import UUID
 
 from broker.log.integrity.data_directory import data_beside, some
+from broker.log.storage import reserve
 from broker.log.storage.port import Storage, StorageError
 from broker.metadata.change import Change
 from broker.metadata.document import FILE, Document, DocumentEncoder, MetadataDamaged, decode
@@ -20,11 +21,14 @@ from broker.metadata.topic import Topic
 
 
 class MetadataStore(Protocol):
-    """Storage for one document. `save` returns when the document would survive a power cut."""
+    """Storage for one document. `save` returns when the document would survive a power cut.
+
+    If the document `frees_space`, because logs are removed after it, a full disk keeps space for it.
+    """
 
     def load(self) -> bytes | None: ...
 
-    def save(self, data: bytes) -> None: ...
+    def save(self, data: bytes, *, frees_space: bool) -> None: ...
 
 
 class FileMetadataStore:
@@ -45,8 +49,8 @@ class FileMetadataStore:
         file = self._storage.open(FILE)
         return file.read(0, file.size)
 
-    def save(self, data: bytes) -> None:
-        self._storage.replace(FILE, data)
+    def save(self, data: bytes, *, frees_space: bool) -> None:
+        reserve.replace(self._storage, FILE, data, frees_space=frees_space)
 
 
 class LocalMetadata:
@@ -156,12 +160,12 @@ class LocalMetadata:
         self.image.cluster_id, self.coordinator, self.joined_id = cluster_id, coordinator, self.broker.id
         self.save(self.document())
 
-    def save(self, document: Document) -> None:
-        """Write a document. If this raises StorageError the store keeps the previous one.
+    def save(self, document: Document, *, frees_space: bool = False) -> None:
+        """Write a document. If this raises StorageError the store keeps the previous one. See `MetadataStore`.
 
         It may run in a worker thread, one call at a time, because it uses only the store and the encoder.
         """
-        self._store.save(self._encoder.encode(document))
+        self._store.save(self._encoder.encode(document), frees_space=frees_space)
 
     def apply(self, changes: Sequence[Change], commits: int) -> ImageDelta:
         """Apply changes that the store has, as commit number `commits`. Return what they changed in the image."""

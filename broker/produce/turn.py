@@ -218,6 +218,9 @@ class ProduceTurn:
         # `append_batches` writes as many batches from the front as one write can take. Nothing written means that the
         # first one needs `append`, which knows duplicates, or finishes a batch with its ids (`Rewrite`). An error is
         # that of the first batch, so this batch is refused alone, and the loop continues behind it.
+        if self._disk.full_since_ms is not None:
+            self._refuse_full(log, batches)
+            return
         end_offset = log.log_end_offset
         done = 0
         while done < len(batches):
@@ -251,6 +254,12 @@ class ProduceTurn:
         if log.log_end_offset > end_offset:
             self._appended.append(log)
 
+    def _refuse_full(self, log: PartitionLog, batches: Sequence[StagedBatch]) -> None:
+        """Refuse batches because the disk is full, so that they leave its last bytes to the writes that free space."""
+        reason = f"{log.name}: the disk of {self._disk.location} is full; messages are taken again when it has space"
+        for _, _, staged, index, _ in batches:
+            self.refuse(staged, index, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
+
     def _hold(
         self, log: PartitionLog, batches: Sequence[StagedBatch], wait_ms: int, error: IdError, now: Now
     ) -> None:
@@ -260,14 +269,10 @@ class ProduceTurn:
         log, because that request must be answered. The client then sends the refused batch again.
         """
         self._clock_waits.refused(log, now)
-        without_disk = isinstance(error, LeadExhausted) and self._disk.is_full
         holds = False
         for batch, _, staged, index, _ in batches:
             if any(result is not None and not result.error_code for result in staged.results):
                 self.refuse(staged, index, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock"))
-            elif without_disk:
-                reason = f"{log.name}: the disk is full, and the high-water mark of ids cannot be raised: {error}"
-                self.refuse(staged, index, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
             elif now.ms + wait_ms > self._held_until_ms(staged, now):
                 self.refuse(staged, index, ApiError(ErrorCode.REQUEST_TIMED_OUT, self._why_late(log, error, now)))
             else:

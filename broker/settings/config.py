@@ -1031,8 +1031,8 @@ class BrokerConfig:
     disk_full_bytes: int = setting(
         "flakelog.disk.full.bytes",
         131_072,
-        "With fewer usable bytes the data directory's disk counts as full: the log, readiness and metrics say so. "
-        "Writes are refused only when they find no space.",
+        "With fewer usable bytes the data directory's disk counts as full: the log, readiness and metrics say so, and "
+        "Produce is refused. The file `reserve` keeps at least as many for writes that free space; 0 keeps none.",
         check=at_least(0),
         unit="bytes",
     )

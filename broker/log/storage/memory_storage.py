@@ -159,6 +159,8 @@ class MemoryStorage:
         self.files: dict[str, _Content] = {}
         self.directories: set[str] = set()
         self.free_bytes: int | None = None
+        self.gives_back = False
+        """True if the bytes of removed files are free again; otherwise other programs take them at once."""
         self.wall_ms = 0
         """The modification time that writes set."""
         self.failing_reads: set[str] = set()
@@ -189,6 +191,11 @@ class MemoryStorage:
             if size > self.free_bytes:
                 raise StorageError(path, "No space left on device", full=True)
             self.free_bytes -= size
+
+    def _give_back(self, path: str) -> None:
+        """Count the bytes of a file that loses its name as free again, with `gives_back`."""
+        if self.gives_back and self.free_bytes is not None and path in self.files:
+            self.free_bytes += len(self.files[path].data)
 
     @staticmethod
     def fail_if_told(path: str, failing: set[str]) -> None:
@@ -241,11 +248,13 @@ class MemoryStorage:
 
     def remove(self, path: str) -> None:
         for name in _under(path, self.files):
+            self._give_back(name)
             del self.files[name]
         self.directories.difference_update(_under(path, self.directories))
 
     def replace(self, path: str, data: bytes) -> None:
         self.take(path, len(data))
+        self._give_back(path)
         content = _Content()
         content.data += data
         content.sync()

@@ -1,6 +1,8 @@
 """Requests that cannot be carried out completely: they leave nothing behind, or their answers name what failed."""
 
+from broker.log.storage import reserve
 from broker.record.records import BatchRecord, encode_batch
+from broker.settings.config import BrokerConfig
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import ProduceRequest
 from tests.broker.engine_client import CREATE_TOPICS, METADATA, PRODUCE, EngineBroker
@@ -20,6 +22,44 @@ def test_a_topic_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing():
     fields = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}
     assert client.ask(METADATA, 9, fields).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert client.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000}).topics[0].error_code == ErrorCode.NONE
+
+
+def with_full_disk():
+    """Return a broker with a topic on a disk with a reserve, and no space beside it."""
+    broker = EngineBroker()
+    broker.create("flights")
+    broker.at(broker.now_ms + 1)
+    assert broker.storage.exists(reserve.FILE)
+    broker.storage.gives_back = True
+    broker.storage.free_bytes = 0
+    broker.at(broker.now_ms + 10_000)
+    assert broker.services.logs.disk.is_full
+    return broker
+
+
+def test_while_the_disk_is_full_a_message_that_would_fit_is_refused_and_reads_are_served():
+    broker = with_full_disk()
+    broker.storage.free_bytes = BrokerConfig().disk_full_bytes - 1
+    client = broker.connect()
+    end_offset = broker.services.logs.get("flights", 0).log_end_offset
+    refused = client.produce("flights", b"a line")
+    assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused.message == "flights-0: the disk of /memory is full; messages are taken again when it has space"
+    assert broker.services.logs.get("flights", 0).log_end_offset == end_offset and client.fetch("flights") == []
+    broker.storage.free_bytes = 1 << 30
+    broker.at(broker.now_ms + 2_000)
+    assert client.produce("flights", b"a line").error_code == 0
+
+
+def test_on_a_full_disk_a_topic_is_deleted_with_the_reserve_and_none_is_created_with_it():
+    broker = with_full_disk()
+    client = broker.connect()
+    topic = {"name": "trains", "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+    answer = client.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
+    assert answer.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR and broker.storage.exists(reserve.FILE)
+    broker.delete("flights")
+    assert not broker.storage.exists(reserve.FILE) and not broker.storage.list("flights-0")
+    assert broker.restarted(clean=False).services.metadata.topic("flights") is None
 
 
 def records(number):

@@ -50,7 +50,7 @@ def test_messages_are_served_and_new_ones_are_refused_until_there_is_space(clean
     assert client.fetch("flights") == VALUES
     assert client.fetch("flights", offset=150) == VALUES[150:]
     refused = client.produce("flights", b"x")
-    assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR and "No space left" in refused.message
+    assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR and "the disk of /memory is full" in refused.message
     free(broker)
     assert client.produce("flights", b"x").base_offset == len(VALUES)
     assert broker.restarted().connect().fetch("flights") == [*VALUES, b"x"]
@@ -151,4 +151,4 @@ def test_without_a_lead_on_a_full_disk_a_produce_is_refused_for_the_disk():
     client = broker.connect()
     client.send(PRODUCE, 9, produce_request("flights", b"x"))
     ((_, (result,)),) = client.replies()
-    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and "the disk is full" in result.message
+    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and "is full" in result.message

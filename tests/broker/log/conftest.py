@@ -17,7 +17,7 @@ from idgen.worker import IdWorker
 
 START_MS = 1_700_000_000_000
 NOW = Now(ms=1_000, wall_ms=START_MS)
-BROKER = BrokerConfig()
+BROKER = BrokerConfig(disk_full_bytes=0)  # no reserve, so that the jobs are those that a test expects
 
 
 def new_worker(start_ms=START_MS, number=1):

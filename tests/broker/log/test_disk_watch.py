@@ -3,6 +3,7 @@
 import pytest
 
 from broker.log.disk_watch import CHECK_EVERY_MS, CHECK_FULL_EVERY_MS, LINES_EVERY_MS, RETRY_MS, DiskWatch
+from broker.log.storage import reserve
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.port import StorageError
 from broker.now import Now
@@ -19,8 +20,10 @@ class Watched:
 
     def __init__(self):
         self.storage = MemoryStorage()
+        self.storage.replace(reserve.FILE, bytes(LEAST))
         self.lines = []
-        self.watch = DiskWatch(self.storage, BrokerConfig(), self.lines.append, Pending())
+        self.jobs = []
+        self.watch = DiskWatch(self.storage, BrokerConfig(), self.lines.append, Pending(), self.jobs.append)
         self.now_ms = 0
         self.check(free_bytes=100 * LEAST)
 

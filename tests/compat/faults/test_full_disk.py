@@ -5,10 +5,13 @@ import shutil
 import pytest
 
 from broker.client.blocking import Client
+from broker.client.core import EARLIEST
 from broker.client.errors import BrokerError
 from broker.log import checkpoint
+from broker.log.storage import reserve
 from broker.settings.config import BrokerConfig
 from broker.wire.errors import ErrorCode
+from flakelog.admin import Admin
 from idgen.client.blocking import IdClient
 from idgen.client.core import IdServiceError
 from tests.compat.faults.small_disk import SmallDisk
@@ -50,7 +53,7 @@ def test_a_server_that_starts_on_a_full_disk_serves_reads_and_goes_on_when_there
             assert figures["flakelog_disk_full", ()] == 1
             assert figures["flakelog_disk_full_since_timestamp_seconds", ()] > 0
             with Client(server.address) as client:
-                assert not is_taken(client, batch_of(bytes(50_000)))
+                assert not is_taken(client, batch_of(bytes(50_000))) and not is_taken(client, batch_of(b"a line"))
                 disk.free()
                 until(lambda: health(server, "/health/ready")[0] == 200, "readiness")
                 assert is_taken(client, batch_of(b"after"))
@@ -123,13 +126,61 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
                 until(lambda: refuses_all() and has_met_checkpoint(), "a disk that stays full, for the checkpoint too")
                 assert values_in(client, TOPIC) == taken
                 disk.free()
-                assert is_taken(client, batch_of(b"after"))
+                until(lambda: is_taken(client, batch_of(b"after")), "a disk with space")
                 client.create_topic("another")
                 assert values_in(client, TOPIC) == [*taken, b"after"]
             assert "fault of the broker's own" not in server.log
             server.restart()
             with Client(server.address) as client:
                 assert values_in(client, TOPIC) == [*taken, b"after"]
+
+
+# --- the ways out that docs/operations.md names --------------------------------------------------------------------
+
+
+def deletes_records(admin):
+    assert admin.delete_records({(TOPIC, 0): 30}) == {(TOPIC, 0): 30}
+
+
+def deletes_a_topic(admin):
+    admin.delete_topic("old")
+
+
+def lowers_retention(admin):
+    admin.alter_topic_configs(TOPIC, {"retention.bytes": "100000"})
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["filled-by-others", "filled-by-messages"])
+@pytest.mark.parametrize("makes_space", [deletes_records, deletes_a_topic, lowers_retention])
+def test_a_disk_that_is_full_to_the_last_byte_is_left_by_deleting_messages(tmp_path, makes_space, others):
+    settings = {"log.segment.bytes": 1 << 18}
+    with SmallDisk(tmp_path / "disk", 6 << 20) as disk:
+        with ServerProcess(disk.directory / "data", settings, prefix=disk.prefix) as server:
+            with Admin(server.address) as admin, Client(server.address) as client:
+                client.create_topic("old")
+                for _ in range(20):
+                    client.produce("old", 0, batch_of(bytes(50_000)))
+                client.create_topic(TOPIC)
+                until((disk.root / "data" / reserve.FILE).exists, "the reserve")
+                taken = [b"%d %s" % (number, bytes(50_000)) for number in range(200)]
+                while is_taken(client, batch_of(taken[0])):
+                    taken.append(taken.pop(0))
+                if others:
+                    disk.fill()
+                until(lambda: health(server, "/health/ready")[1]["disk_full"], "a full disk")
+                for _ in range(20):
+                    assert not is_taken(client, batch_of(b"a line"))
+                makes_space(admin)
+                until(lambda: is_taken(client, batch_of(b"after")), "a disk with space")
+                until((disk.root / "data" / reserve.FILE).exists, "the next reserve")
+                start = client.find_offset(TOPIC, 0, EARLIEST)
+                assert (start == 0) == (makes_space is deletes_a_topic)
+            server.kill()
+            with server, Client(server.address) as client:
+                assert client.find_offset(TOPIC, 0, EARLIEST) == start
+                names = {topic.name for topic in client.topics()}
+                assert TOPIC in names and ("old" in names) == (makes_space is not deletes_a_topic)
+        assert "Traceback" not in server.log
 
 
 def produce_until_refused(client, producer, size, taken):

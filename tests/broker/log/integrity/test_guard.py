@@ -63,7 +63,7 @@ def test_a_topic_that_is_deleted_during_the_look_is_no_removed_file():
     broker = filled(1)
     held = broker.hold_syncs()
     broker.at(broker.now_ms + LOOK_EVERY_MS)
-    assert [type(job).__name__ for job in held] == ["LookForFiles"]
+    assert [type(job).__name__ for job in held] == ["FillReserve", "LookForFiles"]
     broker.delete("flights")
     broker.release()
     assert not any("removed" in line for line in broker.reported)
