@@ -10,10 +10,11 @@ from pathlib import Path
 
 from tests.archives import unpack_tar
 
-BEFORE = "47c20049ea85dde5d150e3693fc511a263fff1fe"
-"""The last commit that changed answers on purpose: since then clients see unclean.leader.election.enable among the
-settings of topics. Up to its parent the request path behaved as at 5f9f0951, since which a marker counts, and SyncGroup
-is answered, once it is on the disk; and up to that one's grandparent as at dcb015ae, before it was rewritten."""
+BEFORE = "c5fd19347f4ed0553a2ae9820653541670bf20e6"
+"""The last commit that changed answers on purpose: since then each Produce is refused while the disk is full. Up to its
+parent the request path behaved as at 47c20049, since which clients see unclean.leader.election.enable among the
+settings of topics; up to that one's parent as at 5f9f0951, since which a marker counts, and SyncGroup is answered, once
+it is on the disk; and up to that one's grandparent as at dcb015ae, before it was rewritten."""
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
