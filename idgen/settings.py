@@ -47,8 +47,8 @@ class Setting(NamedTuple):
     @property
     def kind(self) -> Any:
         """Return the type without None, which some settings allow too."""
-        others = [one for one in getattr(self.type, "__args__", ()) if one is not type(None)]
-        return others[0] if type(None) in getattr(self.type, "__args__", ()) else self.type
+        members = getattr(self.type, "__args__", ())
+        return next(kind for kind in members if kind is not type(None)) if type(None) in members else self.type
 
 
 def setting(name: str, default: T, doc: str, *, check: Check | None = None, unit: str | None = None) -> T:

@@ -369,7 +369,7 @@ def _naming(file: str) -> Iterator[None]:
 
 
 def _new_file(partial: Path, path: Path) -> BinaryIO:
-    """Create the file that becomes `path`. Raise CannotWrite in a directory of /proc and the like, which takes none."""
+    """Create the file that becomes `path`. Raise CannotWrite if its directory takes no files, as /proc."""
     try:
         return partial.open("xb")
     except FileNotFoundError as error:
