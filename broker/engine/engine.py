@@ -208,12 +208,14 @@ class Engine:
     def tick(self, now: Now) -> None:
         """Answer requests whose deadline has come, close connections that were silent too long, and start due syncs."""
         self._clock.now = now
-        if self._member is not None:  # first, so that no fault in another part stops the copies
+        if self._member is not None:
+            self._member.pending.changed()  # first, so that no fault in another part stops what it does after a pause
+        self.services.purgatory.advance(now)
+        self.services.coordinators.tick(now)
+        if self._member is not None:
             self._member.tick(now)
         elif self._peer_calls is not None:
             self._peer_calls.tick(now)
-        self.services.purgatory.advance(now)
-        self.services.coordinators.tick(now)
         for log in self.services.logs.tick(now):
             self.services.touch(log, now)
         adopt_late_logs(self.services, now)

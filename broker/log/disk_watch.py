@@ -55,7 +55,9 @@ class DiskWatch:
         self._free_bytes = 0
         """The bytes that could be written at the last check, also by the reserve."""
         self._reserve_bytes = 0
-        """The size that the reserve is to have."""
+        """The size that the reserve must have."""
+        self._to_fill_bytes = 0
+        """The bytes of the disk that a new reserve takes, beside those of the present one."""
         self._lacks_reserve = False
         """True if the reserve is missing, or too small."""
         self._is_filling = False
@@ -95,24 +97,26 @@ class DiskWatch:
 
     def job_ended(self, job: Runnable, error: Exception | None = None) -> None:
         """Note the outcome of a job."""
-        if error is not None:
-            self.failed(error)
         if isinstance(job, FillReserve):
             self._filled(error)
+        elif error is not None:
+            self.failed(error)
 
     def _measure(self) -> None:
         with suppress(StorageError):  # then the last figures stay
             _, self._free_bytes = self._storage.space()
-            self._reserve_bytes = reserve.needed_bytes(self._storage, self._config.disk_full_bytes)
-            lacking_bytes = self._reserve_bytes - reserve.present_bytes(self._storage)
+            present_bytes = reserve.present_bytes(self._storage)
+            self._reserve_bytes = reserve.needed_bytes(self._storage) if self._config.disk_full_bytes else 0
+            self._to_fill_bytes = reserve.filled_bytes(self._reserve_bytes) - present_bytes
+            lacking_bytes = self._reserve_bytes - present_bytes
             self._lacks_reserve = lacking_bytes > 0
             self.usable_bytes = max(self._free_bytes - max(lacking_bytes, 0), 0)
 
     # --- the reserve ---------------------------------------------------------------------------------------------
 
     def _fill_if_space(self) -> None:
-        """Have the reserve written if it lacks bytes and the disk has space for an old and a new one."""
-        space_bytes = self._reserve_bytes + self._config.disk_full_bytes
+        """Have the reserve written if it lacks bytes and the disk has space for them."""
+        space_bytes = self._to_fill_bytes + self._config.disk_full_bytes
         if self._lacks_reserve and not self._is_filling and not self.is_full and self._free_bytes >= space_bytes:
             self._is_filling = True
             self._hand_out(FillReserve(self._storage, self._reserve_bytes))

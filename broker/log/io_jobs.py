@@ -160,13 +160,13 @@ class WriteFile:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FillReserve:
-    """A rewrite of the reserve, as zeros that are really written."""
+    """A rewrite of the reserve, which must have `needed_bytes` at least."""
 
     storage: Storage
-    size: int
+    needed_bytes: int
 
     def run(self) -> None:
-        self.storage.replace(reserve.FILE, bytes(self.size))
+        reserve.fill(self.storage, self.needed_bytes)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -61,6 +61,11 @@ class ListenerTls:
         """When the certificates that new connections see expire, in Unix ms."""
         return self._material.expires_ms
 
+    @property
+    def awaits_certificate(self) -> bool:
+        """Return True if other settings were refused because their certificate is not valid yet."""
+        return self._valid_from_ms != inf
+
     def name_invalid(self) -> None:
         """Log which certificate clients refuse now because of its dates, if there is one."""
         why = self._material.why_not_valid(self._wall_ms())
@@ -93,20 +98,23 @@ class ListenerTls:
     def use(self, config: TlsConfig) -> None:
         """Take other settings, or the same files again. Raise InvalidSetting, and keep the present ones.
 
-        Settings whose certificate is not valid yet are refused, and taken by `refresh` once it is.
+        Settings whose certificate is not valid yet are refused, and taken by `refresh` once it is, unless others were
+        given meanwhile.
         """
+        self._valid_from_ms = inf
         self._use(config)
         self.name_invalid()
 
     def _use(self, config: TlsConfig) -> None:
         signature = self._files_now(config)
-        self._valid_from_ms = inf
         try:
             self._material, self._context = self._built(config)
         except NotValidNow as error:
             self._awaited, self._valid_from_ms = config, error.begins_ms
             raise
         self.config, self._signature = config, signature
+        if config == self._awaited:
+            self._valid_from_ms = inf
 
     def _built(self, config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
         material, context = _build(config)
@@ -126,7 +134,7 @@ class ListenerTls:
         """Take the files again if they have changed, or once they are valid. Log once a file that cannot be taken."""
         config, signature = self.config, self._files_now(self.config)
         if self._wall_ms() >= self._valid_from_ms:
-            config = self._awaited
+            config, self._valid_from_ms = self._awaited, inf
         elif signature == self._signature:
             return
         self._signature = signature

@@ -21,6 +21,10 @@ class Listener(Protocol):
     def expires_ms(self) -> int:
         """When its certificates expire, in Unix ms."""
 
+    @property
+    def awaits_certificate(self) -> bool:
+        """Return True if other settings were refused because their certificate is not valid yet."""
+
     def check(self, config: TlsConfig) -> None:
         """Raise InvalidSetting unless the listener can use these settings."""
 
@@ -66,7 +70,7 @@ class AlteredTls:
         for name, listener in self.listeners.items():
             try:
                 config = tls_of(name, properties)
-                if config != listener.config:
+                if config != listener.config or listener.awaits_certificate:
                     with errors_as_given(name, properties, TLS_SETTINGS):
                         listener.use(config)
             except InvalidSetting as error:

@@ -1,10 +1,13 @@
-"""The reserve: a file of zeros that keeps some space of the disk for the writes that free space.
+"""The reserve: a file that keeps some space of the disk for the writes that free space.
 
 Old segments are removed only once a checkpoint without them is on the disk, and a topic only once the metadata is. Both
 files are replaced whole, so for a moment they need space for a second copy. On a full disk the reserve is removed, and
 gives its space to them. It is written again when the disk has space (broker.log.disk_watch).
+
+Its bytes are random, because some file systems keep no space for zeros.
 """
 
+import os
 from contextlib import suppress
 
 from broker.log.storage.port import Storage, StorageError
@@ -12,7 +15,7 @@ from broker.log.storage.port import Storage, StorageError
 FILE = "reserve"
 REPLACED = "checkpoint", "metadata.json"
 """The files whose copies the reserve has space for."""
-_BLOCK_BYTES = 4096
+LEAST_BYTES = 128 << 10
 
 
 def replace(storage: Storage, path: str, data: bytes, *, frees_space: bool) -> None:
@@ -31,19 +34,31 @@ def free(storage: Storage) -> None:
 
     Some file systems give space free only with the next sync, so sync the directory. Raise StorageError.
     """
-    storage.remove(FILE)
+    try:
+        storage.remove(FILE)
+    except StorageError:
+        if storage.exists(FILE):  # no other thread has removed it meanwhile
+            raise
     storage.sync_directory("")
 
 
-def needed_bytes(storage: Storage, least_bytes: int) -> int:
-    """Return the size that the reserve is to have; 0 for no reserve, if `least_bytes` is 0.
+def needed_bytes(storage: Storage) -> int:
+    """Return the least size of a reserve: LEAST_BYTES, or two copies of the largest file of REPLACED."""
+    return max(LEAST_BYTES, *(2 * _size_of(storage, path) for path in REPLACED))
 
-    That is `least_bytes`, or enough for two copies of the largest file of REPLACED, in whole blocks.
+
+def fill(storage: Storage, needed_bytes: int) -> None:
+    """Write a reserve that is half as large again as it must be, so that the files may grow. Raise StorageError.
+
+    The old one goes first, because the disk may have no space for both.
     """
-    if not least_bytes:
-        return 0
-    needed = max(least_bytes, *(2 * _size_of(storage, path) for path in REPLACED))
-    return -(-needed // _BLOCK_BYTES) * _BLOCK_BYTES
+    free(storage)
+    storage.replace(FILE, os.urandom(filled_bytes(needed_bytes)))
+
+
+def filled_bytes(needed_bytes: int) -> int:
+    """Return the size of a reserve that `fill` writes."""
+    return needed_bytes + needed_bytes // 2
 
 
 def present_bytes(storage: Storage) -> int:

@@ -17,7 +17,8 @@ from broker.settings.config import BrokerConfig
 from tests.broker.log.conftest import BROKER, NOW, START_MS
 from tests.broker.log.manager_world import MINUTE_MS, Broker
 
-LEAST = BrokerConfig().disk_full_bytes
+LEAST = reserve.LEAST_BYTES
+FILLED = reserve.filled_bytes(LEAST)
 DELAY_MS = 60_000
 
 
@@ -50,7 +51,7 @@ def names(storage, suffix=".log"):
 def full(broker):
     """Fill the disk to the last byte, after the reserve was written, and let the broker see it at NOW."""
     at(broker, -CHECK_EVERY_MS)
-    assert reserve.present_bytes(broker.storage) == LEAST
+    assert reserve.present_bytes(broker.storage) == FILLED
     broker.storage.free_bytes = 0
     at(broker, 0)
     assert broker.manager.disk.is_full
@@ -64,17 +65,44 @@ def test_the_reserve_is_written_at_the_first_look_with_real_bytes(tmp_path):
     broker = Broker(OsStorage(str(tmp_path)), BrokerConfig())
     at(broker, 0)
     status = (tmp_path / reserve.FILE).stat()
-    assert status.st_size == LEAST and status.st_blocks * 512 >= LEAST
+    assert status.st_size == FILLED and status.st_blocks * 512 >= LEAST
 
 
 def test_the_reserve_has_space_for_two_copies_of_the_largest_file_that_is_replaced():
     broker = Broker(config=BrokerConfig())
     broker.storage.replace(document.FILE, bytes(LEAST + 1))
     at(broker, 0)
-    assert reserve.present_bytes(broker.storage) == 2 * LEAST + 4096
+    assert reserve.present_bytes(broker.storage) == reserve.filled_bytes(2 * (LEAST + 1))
     broker.storage.replace(checkpoint.FILE, bytes(2 * LEAST))
     at(broker, CHECK_EVERY_MS)
-    assert reserve.present_bytes(broker.storage) == 4 * LEAST
+    assert reserve.present_bytes(broker.storage) == reserve.filled_bytes(4 * LEAST)
+
+
+def test_files_that_grow_a_little_do_not_have_the_reserve_written_again():
+    broker = Broker(config=BrokerConfig())
+    broker.storage.replace(document.FILE, bytes(LEAST))
+    at(broker, 0)
+    before = broker.storage.files[reserve.FILE]
+    broker.storage.replace(document.FILE, bytes(LEAST + LEAST // 4))
+    at(broker, CHECK_EVERY_MS)
+    assert broker.storage.files[reserve.FILE] is before
+
+
+def test_the_reserve_is_small_also_where_a_disk_counts_as_full_early():
+    broker = Broker(config=BrokerConfig(disk_full_bytes=10 << 20))
+    broker.storage.free_bytes = 21 << 20
+    at(broker, 0)
+    assert reserve.present_bytes(broker.storage) == FILLED and not broker.manager.disk.is_full
+
+
+def test_a_reserve_that_cannot_be_written_is_no_full_disk():
+    """A quota that the system does not show may have no space for it."""
+    broker = Broker(config=BrokerConfig())
+    broker.manager.tick(NOW)
+    (job,) = (job for job in broker.manager.take_syncs() if isinstance(job, FillReserve))
+    broker.manager.sync_failed(job, StorageError(reserve.FILE, "Disk quota exceeded", full=True))
+    at(broker, CHECK_EVERY_MS)
+    assert not broker.manager.disk.is_full and any("the reserve" in line for line in broker.lines)
 
 
 def test_a_disk_without_space_for_the_reserve_gets_none_until_it_has():
@@ -85,7 +113,7 @@ def test_a_disk_without_space_for_the_reserve_gets_none_until_it_has():
     assert broker.manager.disk.usable_bytes == LEAST - 1, "the others are the reserve's"
     broker.storage.free_bytes = 3 * LEAST
     at(broker, CHECK_FULL_EVERY_MS)
-    assert not broker.manager.disk.is_full and reserve.present_bytes(broker.storage) == LEAST
+    assert not broker.manager.disk.is_full and reserve.present_bytes(broker.storage) == FILLED
 
 
 def test_no_reserve_is_kept_where_no_disk_counts_as_full():
@@ -106,7 +134,7 @@ def test_on_a_full_disk_deleted_records_give_their_space_back_within_seconds():
     assert Broker(broker.storage).open().log_start_offset == 2, "a kill does not lose what was acknowledged"
     broker.storage.free_bytes += 2 * LEAST
     at(broker, CHECKPOINT_WITHIN_MS + 2 * CHECK_FULL_EVERY_MS)
-    assert reserve.present_bytes(broker.storage) == LEAST
+    assert reserve.present_bytes(broker.storage) == FILLED
 
 
 def test_a_log_whose_leader_epochs_are_not_stored_gives_space_back_too():
@@ -147,7 +175,7 @@ def test_a_checkpoint_that_frees_nothing_leaves_the_reserve():
     full(broker)
     at(broker, MINUTE_MS)
     assert any("the checkpoint could not be written" in line for line in broker.lines)
-    assert reserve.present_bytes(broker.storage) == LEAST
+    assert reserve.present_bytes(broker.storage) == FILLED
 
 
 def test_a_checkpoint_for_deleted_records_that_fails_is_written_again_soon():

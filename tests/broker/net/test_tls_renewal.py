@@ -6,6 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from broker.net.tls import ListenerTls
+from broker.security.altered_tls import AlteredTls
 from broker.security.tls_config import TlsConfig
 from idgen.settings import InvalidSetting
 from tests.broker.net.tls_pair import AUTHORITY
@@ -112,4 +113,29 @@ def test_altered_settings_whose_certificate_is_not_valid_yet_are_taken_once_it_i
     listener.now_ms += 2 * DAY_MS + 1_000
     (taken,) = listener.look()
     assert taken.startswith("listener SSL has a new certificate: CN=broker, until ")
+    assert listener.tls.config.ssl_keystore_location == str(other)
+
+
+def test_an_alteration_that_is_taken_back_before_its_certificate_is_valid_is_not_used(tmp_path):
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    other = tmp_path / "other.pem"
+    AUTHORITY.issue("broker", begins_days=2, ends_days=60).write_pem(other)
+    given = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(listener.file)}
+    altered = AlteredTls(given, {"SSL": listener.tls}, listener.log.append)
+    altered.use({"ssl.keystore.location": str(other)})
+    assert "is not valid before" in listener.log[-1]
+    altered.use({})
+    listener.now_ms += 2 * DAY_MS + 1_000
+    assert listener.look() == [] and listener.tls.config.ssl_keystore_location == str(listener.file)
+
+
+def test_an_alteration_waits_for_its_certificate_also_while_the_present_one_is_renewed(tmp_path):
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    other = tmp_path / "other.pem"
+    AUTHORITY.issue("broker", begins_days=2, ends_days=60).write_pem(other)
+    with pytest.raises(InvalidSetting, match="is not valid before"):
+        listener.tls.use(TlsConfig(ssl_keystore_type="PEM", ssl_keystore_location=str(other)))
+    listener.renew(ends_days=40)
+    listener.now_ms += 2 * DAY_MS + 1_000
+    listener.look()
     assert listener.tls.config.ssl_keystore_location == str(other)
