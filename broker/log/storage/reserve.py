@@ -4,11 +4,11 @@ Old segments are removed only once a checkpoint without them is on the disk, and
 files are replaced whole, so for a moment they need space for a second copy. On a full disk the reserve is removed, and
 gives its space to them. It is written again when the disk has space (broker.log.disk_watch).
 
-Its bytes are random, because some file systems keep no space for zeros.
+Its bytes look random, because some file systems keep no space for zeros.
 """
 
-import os
 from contextlib import suppress
+from hashlib import shake_128
 
 from broker.log.storage.port import Storage, StorageError
 
@@ -53,7 +53,7 @@ def fill(storage: Storage, needed_bytes: int) -> None:
     The old one goes first, because the disk may have no space for both.
     """
     free(storage)
-    storage.replace(FILE, os.urandom(filled_bytes(needed_bytes)))
+    storage.replace(FILE, shake_128(b"reserve").digest(filled_bytes(needed_bytes)))
 
 
 def filled_bytes(needed_bytes: int) -> int:
