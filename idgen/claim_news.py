@@ -27,6 +27,7 @@ class ClaimNews:
         problem = claim.problem
         if problem and not self._has_ended and claim.lead_has_passed(now_ms) and claim.state is ClaimState.SUSPENDED:
             self._has_ended = True
+            self._reported.append(problem)
             why = f"because the lead of worker number {claim.number} has passed"
             return f"ids: {problem}; no ids until it answers, {why}"
         if problem is None or problem in self._reported or len(self._reported) >= LINES_MAX.get(claim.state, 0):

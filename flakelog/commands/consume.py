@@ -204,12 +204,15 @@ class TopicIds:
     @contextmanager
     def checked(self, topic: str) -> Iterator[None]:
         """Look at the topic's id after an error of the block, and before the next block. Raise TopicRecreated."""
-        from broker.client.errors import BrokerError
+        from broker.client.errors import BrokerError, Unreachable
 
         if topic in self._doubted:
             self._check(topic)
         try:
             yield
+        except Unreachable:
+            self._doubted.add(topic)
+            raise
         except BrokerError:
             self._doubted.add(topic)
             self._check(topic)

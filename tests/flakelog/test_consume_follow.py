@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.client.errors import BrokerError, TopicRecreated
+from broker.client.errors import BrokerError, TopicRecreated, Unreachable
 from broker.client.offset_spec import Earliest
 from broker.record.records import BatchRecord, encode_batch
 from flakelog.commands.consume import TopicIds, _records
@@ -46,5 +46,15 @@ def test_a_new_topic_of_the_name_that_is_longer_is_not_read_on(client):
         client.fetch("orders", 0, 2)
     client.create_topic("orders", 1)
     produce(client, 3)
+    with pytest.raises(TopicRecreated, match="topic orders was deleted and made again"), ids.checked("orders"):
+        raise AssertionError("it is not fetched from")
+
+
+def test_a_topic_that_was_made_again_while_the_server_was_away_is_not_read_on(client):
+    ids = TopicIds(client, ["orders"])
+    with pytest.raises(Unreachable), ids.checked("orders"):
+        raise Unreachable("localhost:9092", "refused")
+    client.delete_topic("orders")
+    client.create_topic("orders", 1)
     with pytest.raises(TopicRecreated, match="topic orders was deleted and made again"), ids.checked("orders"):
         raise AssertionError("it is not fetched from")

@@ -122,6 +122,15 @@ def test_an_operator_is_told_once_that_ids_have_ended_while_the_registry_is_away
     assert ended.endswith("; no ids until it answers, because the lead of worker number 0 has passed")
 
 
+def test_an_operator_is_not_told_of_a_lead_that_has_passed_while_the_machine_slept(house):
+    house.hold(claim("a"))
+    house.coordinator.cut()
+    house.reactor.advance(120)
+    house.advance(3)
+    assert not [line for line in house.reported if "goes on without it" in line]
+    assert len([line for line in house.reported if "no ids until it answers" in line]) == 1
+
+
 def test_an_operator_is_told_who_has_taken_the_number_and_what_is_waited_for(house):
     """The driver reports each fact in one line, however often the claim retries."""
     registry = Registry(layout=Layout(time_bits=50, datacenter_bits=0, worker_bits=1, sequence_bits=12))
