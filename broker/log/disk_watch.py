@@ -56,10 +56,8 @@ class DiskWatch:
         """The bytes that could be written at the last check, also by the reserve."""
         self._reserve_bytes = 0
         """The size that the reserve must have."""
-        self._to_fill_bytes = 0
-        """The bytes of the disk that a new reserve takes, beside those of the present one."""
-        self._lacks_reserve = False
-        """True if the reserve is missing, or too small."""
+        self._present_bytes = 0
+        """The size that the reserve has."""
         self._is_filling = False
         """True while a thread writes the reserve."""
         self._not_filled = ""
@@ -105,19 +103,19 @@ class DiskWatch:
     def _measure(self) -> None:
         with suppress(StorageError):  # then the last figures stay
             _, self._free_bytes = self._storage.space()
-            present_bytes = reserve.present_bytes(self._storage)
+            self._present_bytes = reserve.present_bytes(self._storage)
             self._reserve_bytes = reserve.needed_bytes(self._storage) if self._config.disk_full_bytes else 0
-            self._to_fill_bytes = reserve.filled_bytes(self._reserve_bytes) - present_bytes
-            lacking_bytes = self._reserve_bytes - present_bytes
-            self._lacks_reserve = lacking_bytes > 0
-            self.usable_bytes = max(self._free_bytes - max(lacking_bytes, 0), 0)
+            lacking_bytes = max(self._reserve_bytes - self._present_bytes, 0)
+            self.usable_bytes = max(self._free_bytes - lacking_bytes, 0)
 
     # --- the reserve ---------------------------------------------------------------------------------------------
 
     def _fill_if_space(self) -> None:
         """Have the reserve written if it lacks bytes and the disk has space for them."""
-        space_bytes = self._to_fill_bytes + self._config.disk_full_bytes
-        if self._lacks_reserve and not self._is_filling and not self.is_full and self._free_bytes >= space_bytes:
+        if self._present_bytes >= self._reserve_bytes or self._is_filling or self.is_full:
+            return
+        taken_bytes = reserve.filled_bytes(self._reserve_bytes) - self._present_bytes
+        if self._free_bytes >= taken_bytes + self._config.disk_full_bytes:
             self._is_filling = True
             self._hand_out(FillReserve(self._storage, self._reserve_bytes))
 

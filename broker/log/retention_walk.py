@@ -71,10 +71,4 @@ class RetentionWalk:
 
     def _drop(self, log: PartitionLog, number: int) -> tuple[Segment, ...]:
         """Drop the oldest segments of a log. On a full disk, a new segment in their place may use the reserve."""
-        try:
-            return log.drop_segments(number)
-        except StorageError as error:
-            if not error.full:
-                raise
-            reserve.free(self._storage)
-            return log.drop_segments(number)
+        return reserve.write_with_reserve(self._storage, lambda: log.drop_segments(number))

@@ -32,8 +32,8 @@ def load(storage: Storage) -> dict[str, LogPosition] | None:
 def begin(storage: Storage, claims: Iterable[str]) -> None:
     """Replace a checkpoint that is damaged or missing. The next start reads each log, and cuts it at the first damage.
 
-    `claims` are files that say that the directory has all that its broker confirmed. They go first, for that may not be
-    so any more. Raise StorageError.
+    `claims` are files that say that the directory has all that its broker confirmed. The start may cut some of that, so
+    these files are removed first. Raise StorageError.
     """
     for file in claims:
         storage.remove(file)

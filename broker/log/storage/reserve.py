@@ -7,10 +7,14 @@ gives its space to them. It is written again when the disk has space (broker.log
 Its bytes look random, because some file systems keep no space for zeros.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import shake_128
+from typing import TypeVar
 
 from broker.log.storage.port import Storage, StorageError
+
+T = TypeVar("T")
 
 FILE = "reserve"
 REPLACED = "checkpoint", "metadata.json"
@@ -20,13 +24,21 @@ LEAST_BYTES = 128 << 10
 
 def replace(storage: Storage, path: str, data: bytes, *, frees_space: bool) -> None:
     """Replace a file. If the disk is full and the new content `frees_space`, use the reserve. Raise StorageError."""
-    try:
+    if frees_space:
+        write_with_reserve(storage, lambda: storage.replace(path, data))
+    else:
         storage.replace(path, data)
+
+
+def write_with_reserve(storage: Storage, write: Callable[[], T]) -> T:
+    """Return what `write` returns. If the disk is full, remove the reserve and write again. Raise StorageError."""
+    try:
+        return write()
     except StorageError as error:
-        if not (error.full and frees_space):
+        if not error.full:
             raise
         free(storage)
-        storage.replace(path, data)
+        return write()
 
 
 def free(storage: Storage) -> None:
