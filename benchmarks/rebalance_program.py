@@ -31,7 +31,7 @@ class Connectors:
     """Consumers that note each delivery."""
 
     def __init__(self, zookeeper: str, servers: str, topic: str, group: str) -> None:
-        self._where = (zookeeper, group, servers)
+        self._arguments = (zookeeper, group, servers)
         self._topic = topic
         self._connectors: dict[str, Any] = {}
         self._deliveries: list[tuple[int, str, int]] = []
@@ -41,7 +41,7 @@ class Connectors:
         """Start a consumer with one stream, and a thread that reads it; return its name."""
         import flakelog
 
-        connector = flakelog.ConsumerConnector(*self._where)
+        connector = flakelog.ConsumerConnector(*self._arguments)
         self._connectors[connector.name] = connector
         [stream] = connector.streams({self._topic: 1})[self._topic]
         Thread(target=self._read, args=(connector.name, stream), daemon=True).start()

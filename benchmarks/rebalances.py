@@ -99,9 +99,9 @@ class Group:
 
     def run(self) -> Figures:
         """Let a consumer join the first process, and then its oldest one leave."""
-        joined = self._time(JOINS, partial(self._join, self._programs[0]))
-        left = self._time(LEAVES, self._leave)
-        return {JOINS: joined, LEAVES: left}
+        join_ms = self._time(JOINS, partial(self._join, self._programs[0]))
+        leave_ms = self._time(LEAVES, self._leave)
+        return {JOINS: join_ms, LEAVES: leave_ms}
 
     def _time(self, change: str, make: Callable[[], None]) -> float:
         before, began_ns = self._owners(), time.monotonic_ns()

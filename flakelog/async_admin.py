@@ -39,8 +39,9 @@ class AsyncAdmin:
         async with AsyncAdmin("127.0.0.1:9092") as admin:
             await admin.create_topic("orders", 4, {"retention.ms": "86400000"})
 
-    Each of up to 4 threads carries out a call, so the event loop goes on meanwhile; further calls wait. A call that is
-    cancelled after it began goes on in its thread. `close` ends the calls that have not returned, with a ClientError.
+    Up to four threads carry out calls, one at a time each; further calls wait for a thread. The event loop goes on
+    meanwhile. A call that is cancelled after it began goes on in its thread. `close` ends the calls that have not
+    returned, with a ClientError.
     """
 
     def __init__(self, servers: str, *, timeout_ms: int = TIMEOUT_MS, security: Security = None) -> None:

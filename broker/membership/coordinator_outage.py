@@ -18,7 +18,7 @@ class CoordinatorOutage:
 
     @property
     def problem(self) -> str | None:
-        """Return when an outage began and what stands still until its end; None without an outage."""
+        """Return since when an outage lasts, and what does not change until its end; None without an outage."""
         if self._since_ms is None:
             return None
         since = datetime.fromtimestamp(self._since_ms / 1000, UTC)

@@ -175,7 +175,7 @@ class FileExecutor:
             self._take_back(write, writing)
 
     def _save(self, write: _Write, staged: Sequence[Staged]) -> None:
-        """Store changes. Those that make no logs may use the reserve of a full disk, because they may delete some."""
+        """Store changes. Without new logs among them, use the reserve of a full disk: they may delete logs."""
         frees_space = bool(staged) and not any(change.logs or change.change.producer_ids for change in staged)
         document = write.document.changed([change.change for change in staged], write.commits + 1)
         self._local.save(document, frees_space=frees_space)

@@ -436,7 +436,7 @@ class BrokerServer:
             self._timer.arm(now)
 
     def _tick(self) -> None:
-        """Let the engine do what is due now, and have a turn."""
+        """Have the engine do what is due now, then take a turn."""
         now = self.now()
         try:
             self._engine.tick(now)

@@ -121,7 +121,7 @@ def next_load(
         raise LostData(_lost_message(lost), lost)
     fresh = [OffsetRange(topic, p, max(starts[p], first[p]), last[p]) for p in sorted(starts)]
     keeps_beginning = newest is None and isinstance(options.since.start, AtTime | AtId)
-    if not lost and not keeps_beginning and not any(one.offsets for one in fresh):
+    if not lost and not keeps_beginning and not any(within.offsets for within in fresh):
         return None
     sizes = source.bytes_per_offset([one for one in fresh if one.offsets])
     parts = split(fresh, options.file_rows, options.file_bytes, sizes)

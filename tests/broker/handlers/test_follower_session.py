@@ -93,7 +93,7 @@ def test_a_follower_that_is_some_large_writes_behind_gets_whole_ones_with_exactl
     assert [len(values_in(row)) for row in rows] == [4, 2]
     for row, writes in zip(rows, (written[:2], written[2:]), strict=True):
         entries = read_entries(row.ids.entries, row.ids.base_offset)
-        assert [(entry.length, entry.first_id) for entry in entries] == [(2, one.runs[0][0]) for one in writes]
+        assert [(entry.length, entry.first_id) for entry in entries] == [(2, write.runs[0][0]) for write in writes]
 
 
 def test_a_large_write_is_not_kept_in_memory(leader, follower):

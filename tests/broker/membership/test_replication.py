@@ -290,7 +290,7 @@ def test_a_log_whose_disk_failed_is_led_by_another_broker_and_its_replica_is_off
 
 
 def test_a_fault_in_each_tick_of_another_part_does_not_stop_the_copies(monkeypatch):
-    """The server catches it. What the fetchers do again after a pause must not wait for a tick without a fault."""
+    """The server catches it. The fetchers try again after a pause, and need no tick without a fault for that."""
     cluster = ReplicatedCluster()
     cluster.create("flights", min_insync_replicas=1)
     cluster.produce("flights", b"a")

@@ -1,4 +1,4 @@
-"""What the check of rights costs a request that repeats the one before: no call at all."""
+"""A request that repeats the one before calls nothing more where its rights are checked."""
 
 import pytest
 

@@ -32,11 +32,11 @@ class Renewed:
         AUTHORITY.issue("broker", **days).write_pem(self.file)
 
     def renew(self, **days):
-        """Put a new certificate into the file, and let the listener look at it. Return the lines of the log."""
+        """Put a new certificate into the file, and have the listener refresh it. Return the lines of the log."""
         self.put(**days)
-        return self.look()
+        return self.refresh()
 
-    def look(self):
+    def refresh(self):
         self.log.clear()
         self.tls.refresh()
         return list(self.log)
@@ -55,7 +55,7 @@ def test_a_renewed_certificate_that_has_expired_is_taken_and_named_with_its_file
     assert taken == f"listener SSL has a new certificate: CN=broker, until {ends}"
     assert refused == f"{wanted} ({listener.file})"
     assert listener.tls.expires_ms < listener.now_ms, "the metric is that of the new one"
-    assert listener.look() == [], "it is said once"
+    assert listener.refresh() == [], "it is said once"
 
 
 def test_a_renewed_certificate_that_is_not_valid_yet_is_named(tmp_path):
@@ -72,23 +72,23 @@ def test_the_listener_of_brokers_keeps_its_certificate_if_the_new_one_has_expire
     """Kafka lets the old and the new certificate shake hands first."""
     listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
     before_ms = listener.tls.expires_ms
-    (kept,) = listener.renew(begins_days=-9, ends_days=-2)
-    place = f"listener SSL keeps its certificate: ssl.keystore.location={listener.file}: "
-    assert kept.startswith(f"{place}other brokers would refuse it: the certificate CN=broker expired on")
-    assert listener.tls.expires_ms == before_ms and listener.look() == []
+    (line,) = listener.renew(begins_days=-9, ends_days=-2)
+    refused = f"listener SSL keeps its certificate: ssl.keystore.location={listener.file}: "
+    assert line.startswith(f"{refused}other brokers would refuse it: the certificate CN=broker expired on")
+    assert listener.tls.expires_ms == before_ms and listener.refresh() == []
     with pytest.raises(InvalidSetting, match="other brokers would refuse it"):
         listener.tls.check(listener.config)
 
 
 def test_the_listener_of_brokers_takes_a_certificate_once_it_is_valid(tmp_path):
     listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
-    (kept,) = listener.renew(begins_days=2)
-    assert "other brokers would refuse it: the certificate CN=broker is not valid before" in kept
-    assert listener.look() == []
+    (line,) = listener.renew(begins_days=2)
+    assert "other brokers would refuse it: the certificate CN=broker is not valid before" in line
+    assert listener.refresh() == []
     listener.now_ms += 2 * DAY_MS + 1_000
-    (taken,) = listener.look()
+    (taken,) = listener.refresh()
     assert taken.startswith("listener SSL has a new certificate: CN=broker, until ")
-    assert listener.look() == []
+    assert listener.refresh() == []
 
 
 def test_the_listener_of_brokers_takes_a_renewed_certificate_beside_one_of_the_chain_that_has_expired(tmp_path):
@@ -98,7 +98,7 @@ def test_the_listener_of_brokers_takes_a_renewed_certificate_beside_one_of_the_c
     other = AUTHORITY.issue("Old Root", begins_days=-9, ends_days=-2)
     with listener.file.open("ab") as file:
         file.write(other.certificate.public_bytes(Encoding.PEM))
-    taken, named = listener.look()
+    taken, named = listener.refresh()
     assert taken.startswith("listener SSL has a new certificate: CN=broker, until ")
     assert "the certificate CN=Old Root expired on" in named
 
@@ -109,9 +109,9 @@ def test_altered_settings_whose_certificate_is_not_valid_yet_are_taken_once_it_i
     AUTHORITY.issue("broker", begins_days=2, ends_days=60).write_pem(other)
     with pytest.raises(InvalidSetting, match="is not valid before"):
         listener.tls.use(TlsConfig(ssl_keystore_type="PEM", ssl_keystore_location=str(other)))
-    assert listener.look() == [] and listener.tls.config == listener.config
+    assert listener.refresh() == [] and listener.tls.config == listener.config
     listener.now_ms += 2 * DAY_MS + 1_000
-    (taken,) = listener.look()
+    (taken,) = listener.refresh()
     assert taken.startswith("listener SSL has a new certificate: CN=broker, until ")
     assert listener.tls.config.ssl_keystore_location == str(other)
 
@@ -126,7 +126,7 @@ def test_an_alteration_that_is_taken_back_before_its_certificate_is_valid_is_not
     assert "is not valid before" in listener.log[-1]
     altered.use({})
     listener.now_ms += 2 * DAY_MS + 1_000
-    assert listener.look() == [] and listener.tls.config.ssl_keystore_location == str(listener.file)
+    assert listener.refresh() == [] and listener.tls.config.ssl_keystore_location == str(listener.file)
 
 
 def test_an_alteration_waits_for_its_certificate_also_while_the_present_one_is_renewed(tmp_path):
@@ -137,5 +137,5 @@ def test_an_alteration_waits_for_its_certificate_also_while_the_present_one_is_r
         listener.tls.use(TlsConfig(ssl_keystore_type="PEM", ssl_keystore_location=str(other)))
     listener.renew(ends_days=40)
     listener.now_ms += 2 * DAY_MS + 1_000
-    listener.look()
+    listener.refresh()
     assert listener.tls.config.ssl_keystore_location == str(other)
