@@ -77,7 +77,13 @@ def test_ids_on_a_full_disk_end_after_the_lead_with_an_error_by_name_and_go_on_w
                 disk.take(1 << 19)
                 disk.fill()
                 server.wait_for_log("No space left on device")
-                error = until(lambda: error_of(ids), "ids that end")
+
+                def error_of_full_disk():
+                    """Fill the disk again first: the end of a replacement under way gives a page back."""
+                    disk.fill()
+                    return error_of(ids)
+
+                error = until(error_of_full_disk, "ids that end", pause_s=0.05)
                 assert str(error).startswith("LeadExhausted")
                 assert health(server, "/health/ready")[1]["ids_problem"] is not None
                 with Client(server.address) as client:
