@@ -90,11 +90,8 @@ class RequestHandler:
                 opened = templates.open(frame)
             if opened is not None:
                 template, correlation_id, request, records = opened
-                api, rights = self._apis[template.api_key], None
-                if (of_conn := conn.rights) is not None:
-                    rights = of_conn.by_api.get(api.name)
-                    if rights is None or rights.row is not api.rights or rights.user is not conn.user:
-                        rights = of_conn.at(api.name, api.rights)
+                api = self._apis[template.api_key]
+                rights = None if conn.rights is None else conn.rights[api, conn.user]
                 call = _record(
                     RequestContext,
                     (
@@ -354,7 +351,7 @@ class RequestHandler:
             RequestContext,
             (
                 self._services, version, client_id, conn.peer, request, original, tags, conn.listener, None,
-                conn.opened, None, None if conn.rights is None else conn.rights.at(api.name, api.rights),
+                conn.opened, None, None if conn.rights is None else conn.rights[api, conn.user],
             ),
         )  # fmt: skip
 

@@ -5,7 +5,6 @@ which the brokers check. The needed rights are those of the API that tells a cli
 """
 
 import re
-from dataclasses import dataclass
 
 from broker.address import LOCAL_HOST
 from broker.client.errors import BrokerError, ClientError
@@ -24,14 +23,6 @@ _PREFIXES = {
     ResourceType.TRANSACTIONAL_ID: "transactional id ",
 }
 _PARTITION = re.compile(r"-\d+\Z")
-
-
-@dataclass
-class _Console:
-    """The console as the client whose rights are asked for."""
-
-    user: str
-    address: str = LOCAL_HOST
 
 
 class MissingRight(ClientError):
@@ -56,7 +47,8 @@ class Access:
         self.principal = ""
         if services.authorizer is not None:
             self.principal = f"{USER}:{services.own_user}"
-            self._rights = Rights(services.authorizer, services.audit, _Console(services.own_user), API, ApiRights())
+            user = services.own_user
+            self._rights = Rights(services.authorizer, services.audit, LOCAL_HOST, user, API, ApiRights())
 
     def sees(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Return True if a page may show a resource. If not, the page leaves it out, without a line in the audit log.

@@ -50,10 +50,15 @@ class ApiRights(NamedTuple):
     the request names; otherwise an error at the top is all."""
 
 
+class AskedApi(Protocol):
+    """An API, with the rights that it asks for."""
+
+    name: str
+    rights: ApiRights
+
+
 class Peer(Protocol):
     """The other side of a connection."""
-
-    user: str
 
     @property
     def address(self) -> str:
@@ -70,15 +75,16 @@ class Rights:
     """
 
     __slots__ = (
-        "authorizer", "_audit", "_host", "user", "principal", "api", "row", "is_asked_first", "granted", "granted_at"
+        "authorizer", "_audit", "_host", "principal", "api", "row", "is_asked_first", "granted", "granted_at"
     )  # fmt: skip
 
-    def __init__(self, authorizer: Authorizer, audit: AuditLog, peer: Peer, api: str, row: ApiRights) -> None:
+    def __init__(
+        self, authorizer: Authorizer, audit: AuditLog, host: str, user: str, api: str, row: ApiRights
+    ) -> None:
         self.authorizer = authorizer
         self._audit = audit
-        self._host = peer.address
-        self.user = peer.user
-        self.principal = f"{USER}:{peer.user}"
+        self._host = host
+        self.principal = f"{USER}:{user}"
         self.api = api
         self.row = row
         self.is_asked_first = bool(row.cluster or row.named or row.waits)
@@ -136,23 +142,23 @@ class Rights:
         return self.authorizer.operations(self.principal, self._host, resource_type, name)
 
 
-class ConnectionRights:
-    """The rights of one connection's client, by API."""
+class ConnectionRights(dict[tuple[AskedApi, str], Rights]):
+    """The rights of one connection's client, by API and user: `conn.rights[api, conn.user]`.
 
-    __slots__ = ("_authorizer", "_audit", "_peer", "by_api")
+    A client may log in anew as another user, so the user is part of the key. Rights are made when they are first asked
+    for; each later request finds them without a call.
+    """
+
+    __slots__ = ("_authorizer", "_audit", "_peer")
 
     def __init__(self, authorizer: Authorizer, audit: AuditLog, peer: Peer) -> None:
         self._authorizer = authorizer
         self._audit = audit
         self._peer = peer
-        self.by_api: dict[str, Rights] = {}
-        """The rights that `at` has made: valid for their row and their user."""
 
-    def at(self, api: str, row: ApiRights) -> Rights:
-        """Return the rights of the client, as it is logged in now, at an API."""
-        rights = self.by_api.get(api)
-        if rights is None or rights.row is not row or rights.user is not self._peer.user:
-            rights = self.by_api[api] = Rights(self._authorizer, self._audit, self._peer, api, row)
+    def __missing__(self, key: tuple[AskedApi, str]) -> Rights:
+        api, user = key
+        rights = self[key] = Rights(self._authorizer, self._audit, self._peer.address, user, api.name, api.rights)
         return rights
 
 

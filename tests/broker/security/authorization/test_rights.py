@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.engine.api_table import APIS
 from broker.security.authorization.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from broker.security.authorization.audit_log import AuditLog
 from broker.security.authorization.authorizer import Authorizer
-from broker.security.authorization.rights import GRANTED_MAX, ApiRights, ConnectionRights
+from broker.security.authorization.rights import GRANTED_MAX, ConnectionRights
 
-ROW = ApiRights(items=((ResourceType.TOPIC, Operation.WRITE),))
+PRODUCE = APIS[0]
 ALL = AclBinding(
     ResourceType.TOPIC, PatternType.LITERAL, "*", "User:ada", "*", Operation.WRITE, Permission.ALLOW
 )
@@ -18,7 +19,7 @@ ALL = AclBinding(
 @pytest.fixture
 def world():
     """Return an authorizer that lets ada write to all topics, her connection, its rights, and the audit log."""
-    authorizer, peer, lines = Authorizer(acls=frozenset({ALL})), SimpleNamespace(user="ada", address="::1"), []
+    authorizer, peer, lines = Authorizer(acls=frozenset({ALL})), SimpleNamespace(address="::1"), []
     audit = AuditLog(lines.append, lambda: 1_000, 10)
     return SimpleNamespace(
         authorizer=authorizer, peer=peer, rights=ConnectionRights(authorizer, audit, peer), lines=lines
@@ -31,7 +32,7 @@ def is_granted(rights, topic):
 
 
 def test_a_topic_is_kept_until_the_rules_change(world):
-    rights = world.rights.at("Produce", ROW)
+    rights = world.rights[PRODUCE, "ada"]
     assert not is_granted(rights, "orders")
     assert rights.may_on_topic(Operation.WRITE, "orders", "orders") and is_granted(rights, "orders")
     world.authorizer.use(frozenset())
@@ -45,16 +46,15 @@ def test_a_topic_is_kept_until_the_rules_change(world):
 
 
 def test_another_user_of_the_connection_has_rights_of_its_own(world):
-    rights = world.rights.at("Produce", ROW)
+    rights = world.rights[PRODUCE, "ada"]
     rights.may_on_topic(Operation.WRITE, "orders", "orders")
-    assert world.rights.at("Produce", ROW) is rights
-    world.peer.user = "eve"
-    others = world.rights.at("Produce", ROW)
+    assert world.rights[PRODUCE, "ada"] is rights
+    others = world.rights[PRODUCE, "eve"]
     assert others.principal == "User:eve" and not is_granted(others, "orders")
 
 
 def test_names_that_a_client_invents_do_not_fill_the_memory(world):
-    rights = world.rights.at("Produce", ROW)
+    rights = world.rights[PRODUCE, "ada"]
     for number in range(3 * GRANTED_MAX):
         assert rights.may_on_topic(Operation.WRITE, f"topic-{number}", f"topic-{number}")
         assert len(rights.granted) <= GRANTED_MAX
