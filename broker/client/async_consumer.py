@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from broker.client.checked_arguments import check_number
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_engine import ASSIGNED, LOST, REVOKED, ConsumerEngine, Rebalance
 from broker.client.consumer_figures import ConsumerFigures
@@ -19,7 +20,7 @@ from broker.client.offset_spec import AtId, AtTime, Earliest, Latest, OffsetSpec
 from broker.client.old_spellings import RenamedAttribute
 from broker.client.records import OnPoison
 from broker.client.security.client_security import Security
-from broker.client.subscription import Topics, check_number, check_offset, subscription
+from broker.client.subscription import Topics, check_offset, subscription
 
 HOUSEKEEPING_SECONDS = 1.0  # the longest time between two checks of an iterator for rebalances and commits
 ASKED_TWICE = "this consumer waits for a record already: only one task or thread may, and no callback of the consumer"
@@ -54,7 +55,9 @@ class AsyncConsumer:
         config: ConsumerConfig | None = None,
         security: Security = None,
     ) -> None:
-        config = config or ConsumerConfig()
+        config = ConsumerConfig() if config is None else config
+        if timeout_ms is not None:
+            check_number("timeout_ms", timeout_ms)
         self._engine = ConsumerEngine(
             servers, subscription(topics, partitions, group), group, start, config, security=security
         )
@@ -102,6 +105,7 @@ class AsyncConsumer:
 
     async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[Record]:
         """Return the next records, at most `max_records`; none if none came within the timeout."""
+        check_number("timeout_ms", timeout_ms)
         records_max = self._records_max if max_records is None else records_to_return(max_records)
         await self._prepare(records_max, time.monotonic() + timeout_ms / 1000)
         return self._engine.core.hand_all(records_max)
@@ -229,6 +233,4 @@ def positions_to_commit(
 
 def records_to_return(max_records: int) -> int:
     """Return `max_records`. Raise ValueError if it is not positive."""
-    if max_records < 1:
-        raise ValueError(f"max_records={max_records}: give at least 1")
-    return max_records
+    return check_number("max_records", max_records, 1)

@@ -14,7 +14,7 @@ from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Headers
 from broker.client.old_spellings import renamed
 from broker.client.producer import Encoder, GroupMember, Producer
-from broker.client.producer_arguments import check_brokers
+from broker.client.producer_arguments import LIMITS, check_brokers, check_numbers
 from broker.client.producer_figures import ProducerCounts, ProducerFigures
 from broker.client.producer_outcomes import Delivered
 from broker.client.producer_partitions import Partitioner
@@ -66,6 +66,7 @@ class AsyncProducer:
     @renamed(sync="queue_time_ms=0, and call send_and_wait(...)")
     def __init__(self, servers: str | None = None, **settings: Unpack[ProducerSettings]) -> None:
         check_brokers(servers, settings.get("registry"))
+        check_numbers(**{name: number for name, number in settings.items() if name in LIMITS})
         if "hook" in settings or "event_handler" in settings:
             raise TypeError("an AsyncProducer has no hook: the future of `send` tells the outcome of a message")
         self._servers = servers

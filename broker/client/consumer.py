@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from broker.client.async_consumer import ASKED_TWICE, HOUSEKEEPING_SECONDS, positions_to_commit, records_to_return
+from broker.client.checked_arguments import check_number
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_engine import ASSIGNED, CLOSED, LOST, REVOKED, ConsumerEngine
 from broker.client.consumer_figures import ConsumerFigures
@@ -28,7 +29,7 @@ from broker.client.offset_spec import AtId, AtTime, Earliest, Latest, OffsetSpec
 from broker.client.old_spellings import RenamedAttribute
 from broker.client.records import OnPoison
 from broker.client.security.client_security import Security
-from broker.client.subscription import Topics, check_number, check_offset, subscription
+from broker.client.subscription import Topics, check_offset, subscription
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,7 +90,9 @@ class Consumer:
         config: ConsumerConfig | None = None,
         security: Security = None,
     ) -> None:
-        config = config or ConsumerConfig()
+        config = ConsumerConfig() if config is None else config
+        if timeout_ms is not None:
+            check_number("timeout_ms", timeout_ms)
         self._engine = ConsumerEngine(
             servers, subscription(topics, partitions, group), group, start, config, security=security
         )
@@ -175,6 +178,7 @@ class Consumer:
 
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[Record]:
         """Return the next records, at most `max_records`; none if none came within the timeout."""
+        check_number("timeout_ms", timeout_ms)
         records_max = self._records_max if max_records is None else records_to_return(max_records)
         if not self._asking.acquire(blocking=False):
             raise ClientError(ASKED_TWICE)

@@ -28,7 +28,15 @@ from broker.client.errors import ClientError, MustAbort, ProduceError
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Headers, group_metadata, headers_of
 from broker.client.old_spellings import renamed
-from broker.client.producer_arguments import ALL, brokers_of, check_place, librdkafka_settings, stamper
+from broker.client.producer_arguments import (
+    ALL,
+    brokers_of,
+    check_functions,
+    check_numbers,
+    check_place,
+    librdkafka_settings,
+    stamper,
+)
 from broker.client.producer_figures import ProducerFigures
 from broker.client.producer_hook import EventHandler, ProducerHook, steps_of
 from broker.client.producer_outcomes import Callback, Delivered, Outcomes, Report
@@ -69,7 +77,8 @@ def encode(value: Any) -> bytes | None:
         return value.encode()
     if value is None or isinstance(value, bytes):
         return value
-    raise TypeError(f"a {type(value).__name__} is neither bytes nor text: give the Producer an encoder")
+    name = type(value).__name__
+    raise TypeError(f"{name} is neither bytes nor text: give the Producer an encoder, or a key_encoder for keys")
 
 
 class Producer:
@@ -138,6 +147,15 @@ class Producer:
         event_handler: EventHandler | None = None,
         security: Security = None,
     ) -> None:
+        check_numbers(
+            queue_time_ms=queue_time_ms,
+            batch_size=batch_size,
+            queue_size=queue_size,
+            enqueue_timeout_ms=enqueue_timeout_ms,
+            timeout_ms=timeout_ms,
+            transaction_timeout_ms=transaction_timeout_ms,
+        )
+        check_functions(encoder=encoder, key_encoder=key_encoder, partitioner=partitioner or encoder)
         self._encoder = encoder
         self._key_encoder = key_encoder
         self._partitioner = partitioner
@@ -207,7 +225,7 @@ class Producer:
         is_due = now >= self._due
         if is_due:
             self._begin_turn(now)
-        if partition is not None or timestamp_ms is not None or topic.__class__ is not str:
+        if partition is not None or timestamp_ms is not None or topic.__class__ is not str or not topic:
             check_place(topic, partition, timestamp_ms)
         data = value if value.__class__ is bytes and self._encoder is encode else self._encoder(value)
         key_data = None if key is None and self._key_encoder is encode else self._key_encoder(key)
@@ -219,6 +237,7 @@ class Producer:
         else:
             last_callback, report = self._reporting
             if last_callback is not callback and not _is_same_method(last_callback, callback):
+                check_functions(callback=callback)
                 report = self._outcomes.teller(self, callback)
                 # Kept, because the garbage collector visits each that waits in a queue.
                 self._reporting = callback, report
@@ -228,6 +247,7 @@ class Producer:
                 self._produce(topic, data, key_data, partition, report)
             except BaseException as error:
                 self._outcomes.withdraw()
+                check_place(topic, None, None)  # librdkafka's errors do not say what is wrong with a name
                 if not isinstance(error, (BufferError, KafkaException)):
                     raise
                 self._queue.enqueue(report, topic, data, key_data, partition, pairs, timestamp_ms)

@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.client.address import parse_addresses
+from broker.client.checked_arguments import INT32_MAX, INT64_MAX, check_function, check_number
 from broker.client.security.client_security import ClientSecurity
 from broker.client.security.settings import PLAINTEXT
 
@@ -12,8 +13,17 @@ if TYPE_CHECKING:
     from broker.client.registry.relay_tls import RelayTls
     from idgen.snowflake import Snowflake
 
-PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1  # of the protocol
 ALL, LEADER, NOBODY = ACKS = "all", "1", "0"  # who acknowledges a message: all in-sync replicas, the leader, no broker
+LIMITS = {
+    "queue_time_ms": (0, 900_000),
+    "batch_size": (1, 1_000_000),
+    "queue_size": (1, INT32_MAX),
+    "enqueue_timeout_ms": (0, INT32_MAX),
+    "timeout_ms": (1, INT32_MAX),
+    "transaction_timeout_ms": (1_000, INT32_MAX),
+}
+"""The least and the most of a Producer's numbers: librdkafka's limits, without the 0 that is no limit there."""
+COMPRESSIONS = "none", "gzip", "snappy", "lz4", "zstd"
 
 
 class Brokers(NamedTuple):
@@ -73,26 +83,44 @@ def _check_servers(servers: object) -> None:
     parse_addresses(servers, default_port=9092)
 
 
+def check_numbers(**numbers: object) -> None:
+    """Raise ValueError for a number of a Producer that is not within its LIMITS."""
+    for name, number in numbers.items():
+        check_number(name, number, *LIMITS[name])
+
+
+def check_functions(**functions: object) -> None:
+    """Raise TypeError for a function of a Producer that cannot be called."""
+    for name, function in functions.items():
+        check_function(name, function)
+
+
 def check_place(topic: object, partition: object, timestamp_ms: object) -> None:
     """Raise TypeError or ValueError for what a message cannot have. librdkafka would send some of it elsewhere."""
     if not isinstance(topic, str):
         raise TypeError(f"topic={topic!r}: give a topic's name as text")
-    if partition is not None and (not isinstance(partition, int) or not 0 <= partition <= PARTITION_MAX):
-        raise ValueError(f"partition={partition!r}: give a number of at least 0, or leave it out")
-    if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 1 <= timestamp_ms <= TIMESTAMP_MS_MAX):
-        raise ValueError(f"timestamp_ms={timestamp_ms!r}: give Unix ms of at least 1, or leave it out for now")
+    if not topic or "\0" in topic:
+        raise ValueError(f"topic={topic!r}: give a topic's name")
+    if partition is not None:
+        check_number("partition", partition, 0, INT32_MAX)
+    if timestamp_ms is not None:
+        check_number("timestamp_ms", timestamp_ms, 1, INT64_MAX)
 
 
 def librdkafka_settings(
     servers: str, acks: object, compression: str, transactional_id: str | None, times_ms: tuple[int, int]
 ) -> dict[str, Any]:
-    """Return the settings that decide what happens to a message. Raise ValueError for acks that cannot work.
+    """Return the settings that decide what happens to a message. Raise ValueError for one that cannot work.
 
     `times_ms` are the time limits of a message and of a transaction.
     """
     timeout_ms, transaction_timeout_ms = times_ms
     if acks not in ACKS:
         raise ValueError(f"acks={acks!r}: give 'all', '1' or '0'")
+    if compression not in COMPRESSIONS:
+        raise ValueError(f"compression={compression!r}: give one of {', '.join(COMPRESSIONS)}")
+    if transactional_id is not None and not (isinstance(transactional_id, str) and transactional_id):
+        raise ValueError(f"transactional_id={transactional_id!r}: give text, or leave it out")
     if transactional_id is not None and acks != ALL:
         raise ValueError(f"acks={acks!r} with a transactional_id: transactions need acks='all'")
     settings = {

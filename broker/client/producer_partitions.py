@@ -6,6 +6,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Librdkafka
 
 from broker.client.errors import ProduceError
+from broker.client.producer_arguments import check_place
 from broker.client.producer_outcomes import Calls
 
 ANY_PARTITION = -1  # librdkafka chooses
@@ -32,12 +33,13 @@ class TopicPartitions:
             return ANY_PARTITION
         partitions = self.number_of(topic)
         chosen = self._partitioner(key, partitions)
-        if not 0 <= chosen < partitions:
-            raise ValueError(f"the partitioner chose {chosen}; {topic} has partitions 0 to {partitions - 1}")
+        if not isinstance(chosen, int) or not 0 <= chosen < partitions:
+            raise ValueError(f"the partitioner chose {chosen!r}; {topic} has partitions 0 to {partitions - 1}")
         return chosen
 
     def number_of(self, topic: str) -> int:
-        """Return a topic's number of partitions. Raise ProduceError."""
+        """Return a topic's number of partitions. Raise ProduceError, or TypeError or ValueError for no name."""
+        check_place(topic, None, None)
         if topic not in self._numbers:
             try:
                 with self._calls.enter():

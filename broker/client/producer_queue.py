@@ -113,7 +113,8 @@ class ProducerQueue:
                 except KafkaException as error:
                     outside = error.args[0].code() == KafkaError._STATE
                     hint = ": a message is sent between `begin` and `commit`" if outside else ""
-                    raise ProduceError(f"{topic}: {error.args[0].str()}{hint}") from None
+                    place = topic if partition == ANY_PARTITION else f"{topic}-{partition}"
+                    raise ProduceError(f"{place}: {error.args[0].str()}{hint}") from None
         except BaseException:
             self._outcomes.withdraw()
             raise

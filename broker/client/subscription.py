@@ -4,12 +4,15 @@ from collections.abc import Iterable, Sequence
 from re import Pattern
 from typing import NamedTuple, cast
 
+from broker.client.checked_arguments import INT64_MAX
 from broker.client.core import TopicInfo
 from broker.client.errors import InvalidTopics
 from broker.client.group_protocol import Partition
 
+GROUP_BYTES_MAX = (1 << 15) - 1
+"""The protocol's limit on the name of a group."""
+_SHOWN_CHARACTERS = 40
 Topics = str | Iterable[str] | Pattern[str]
-_INT64_MAX = (1 << 63) - 1
 
 
 class Subscription(NamedTuple):
@@ -43,16 +46,9 @@ class Subscription(NamedTuple):
 def check_offset(partition: Partition, offset: int) -> int:
     """Return an offset. Raise ValueError if it cannot be one, or the partition is no pair (topic, number)."""
     check_pair(partition)
-    if not isinstance(offset, int) or not 0 <= offset <= _INT64_MAX:
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= INT64_MAX:
         raise ValueError(f"{partition[0]}-{partition[1]}: {offset!r} is no offset; give a number of at least 0")
     return offset
-
-
-def check_number(name: str, number: int) -> int:
-    """Return a time in ms, or an id, to seek to. Raise ValueError if it cannot be one."""
-    if not isinstance(number, int) or not 0 <= number <= _INT64_MAX:
-        raise ValueError(f"{name}={number!r}: give a whole number of at least 0")
-    return number
 
 
 def check_pair(partition: object) -> None:
@@ -63,8 +59,18 @@ def check_pair(partition: object) -> None:
     raise ValueError(f"{partition!r} is no partition: give pairs, such as [('orders', 0)]")
 
 
+def check_group(group: object) -> None:
+    """Raise ValueError unless `group` is None or a group's name, of at most GROUP_BYTES_MAX bytes."""
+    if group is None or (isinstance(group, str) and 0 < len(group.encode(errors="replace")) <= GROUP_BYTES_MAX):
+        return
+    shown = repr(group)
+    shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+    raise ValueError(f"group={shown}: give a group's name, text of at most {GROUP_BYTES_MAX:,} bytes, or leave it out")
+
+
 def subscription(topics: Topics, partitions: Iterable[int] | None, group: str | None) -> Subscription:
     """Check what a user gave, and return the subscription. Raise InvalidTopics."""
+    check_group(group)
     if isinstance(partitions, (int, str)):
         raise InvalidTopics(f"partitions={partitions!r}: give numbers, such as [0, 1]")
     chosen = None if partitions is None else tuple(partitions)
@@ -74,7 +80,8 @@ def subscription(topics: Topics, partitions: Iterable[int] | None, group: str | 
         if isinstance(cast(object, topics.pattern), bytes):
             raise InvalidTopics(f"topics={topics!r}: a pattern of topics is of text, re.compile('...')")
         return Subscription((), topics, chosen)
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    several = topics if isinstance(cast(object, topics), Iterable) else ()
+    names = (topics,) if isinstance(topics, str) else tuple(several)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise InvalidTopics(f"topics={topics!r}: give a topic's name, several names, or a pattern made by re.compile")
     return Subscription(tuple(sorted(set(names))), None, chosen)

@@ -10,7 +10,7 @@ import random
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from broker.client.address import Address
 from broker.client.errors import NotAuthenticated
@@ -56,6 +56,8 @@ class ClientSecurity:
             security = given
         elif isinstance(given, SecuritySettings):
             security = ClientSecurity(given)
+        elif not isinstance(cast(object, given), Mapping):
+            raise TypeError(f"security={given!r}: give properties, such as {{'security.protocol': 'SSL'}}")
         else:
             security = _from_properties(given)
         is_plain = security is None or not (security.settings.is_tls or security.settings.asks_login)

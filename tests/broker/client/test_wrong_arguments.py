@@ -34,13 +34,20 @@ def consumer():
     ("message", "reason"),
     [
         ({"topic": b"t"}, r"topic=b't': give a topic's name as text"),
-        ({"partition": "1"}, r"partition='1': give a number of at least 0"),
-        ({"partition": -2}, "partition=-2: give a number of at least 0"),
-        ({"partition": 1 << 31}, "partition=2147483648: give a number"),
-        ({"timestamp_ms": 0}, "timestamp_ms=0: give Unix ms of at least 1"),
-        ({"timestamp_ms": 1 << 63}, "timestamp_ms=9223372036854775808: give Unix ms"),
-        ({"timestamp_ms": 1.5}, "timestamp_ms=1.5: give Unix ms"),
+        ({"topic": ""}, "topic='': give a topic's name"),
+        ({"topic": "a\0b"}, "give a topic's name"),
+        ({"topic": "", "headers": {"a": "b"}}, "topic='': give a topic's name"),
+        ({"topic": "", "timestamp_ms": 1}, "topic='': give a topic's name"),
+        ({"partition": "1"}, r"partition='1': give a whole number from 0 to 2147483647"),
+        ({"partition": -2}, "partition=-2: give a whole number from 0"),
+        ({"partition": 1 << 31}, "partition=2147483648: give a whole number"),
+        ({"partition": True}, "partition=True: give a whole number"),
+        ({"timestamp_ms": 0}, "timestamp_ms=0: give a whole number of at least 1"),
+        ({"timestamp_ms": 1 << 63}, "timestamp_ms=9223372036854775808: give a whole number"),
+        ({"timestamp_ms": 1.5}, "timestamp_ms=1.5: give a whole number"),
         ({"value": 5}, "int is neither bytes nor text: give the Producer an encoder"),
+        ({"key": 5}, "or a key_encoder for keys"),
+        ({"callback": 5}, "callback=5: give a function"),
         ({"headers": {1: "x"}}, r"\(1, 'x'\) is no header: give pairs of a name, as text"),
         ({"headers": {"a": 5}}, r"\('a', 5\) is no header"),
         ({"headers": [("a",)]}, r"\('a',\) is no header"),
@@ -58,6 +65,50 @@ def test_a_message_that_cannot_be_sent_is_refused(producer, message, reason):
 def test_servers_are_addresses_as_text(make, servers):
     with pytest.raises(ValueError, match="host:port|host:9092,host:9093"):
         make(servers)
+
+
+@pytest.mark.parametrize("make", (Producer, AsyncProducer))
+@pytest.mark.parametrize(
+    ("argument", "limits"),
+    [
+        ({"queue_time_ms": -1}, "from 0 to 900000"),
+        ({"batch_size": 0}, "from 1 to 1000000"),
+        ({"queue_size": 0}, "from 1 to 2147483647"),
+        ({"enqueue_timeout_ms": -1}, "from 0 to"),
+        ({"timeout_ms": 0}, "from 1 to 2147483647"),
+        ({"timeout_ms": 1.5}, "from 1 to"),
+        ({"transaction_timeout_ms": 999}, "from 1000 to"),
+        ({"transaction_timeout_ms": 10**12}, "from 1000 to"),
+    ],
+)
+def test_the_numbers_of_a_producer_have_limits(make, argument, limits):
+    ((name, number),) = argument.items()
+    with pytest.raises(ValueError, match=f"{name}={number}: give a whole number {limits}"):
+        make(NOBODY, **argument)
+
+
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        ({"encoder": None}, "encoder=None: give a function"),
+        ({"key_encoder": "x"}, "key_encoder='x': give a function"),
+        ({"partitioner": 5}, "partitioner=5: give a function"),
+        ({"compression": None}, "compression=None: give one of none, gzip, snappy, lz4, zstd"),
+        ({"compression": "brotli"}, "compression='brotli': give one of none"),
+        ({"transactional_id": ""}, "transactional_id='': give text"),
+        ({"transactional_id": b"x"}, "transactional_id=b'x': give text"),
+        ({"security": 5}, "security=5: give properties, such as"),
+    ],
+)
+def test_a_producer_that_cannot_work_is_refused_at_once(argument, reason):
+    with pytest.raises((TypeError, ValueError), match=reason):
+        Producer(NOBODY, **argument)
+
+
+@pytest.mark.parametrize("topic", (None, "", b"t"))
+def test_the_partitions_of_no_topic_are_refused(producer, topic):
+    with pytest.raises((TypeError, ValueError), match="give a topic's name"):
+        producer.partitions_of(topic)
 
 
 @pytest.mark.parametrize("acks", (1, "-1", "leader", None))
@@ -87,7 +138,9 @@ def test_a_message_outside_a_transaction_says_where_it_belongs():
         (lambda consumer: consumer.commit({("t", 0): -1}), "t-0: -1 is no offset"),
         (lambda consumer: consumer.commit({"t": 1}), "'t' is no partition: give pairs"),
         (lambda consumer: consumer.committed(("t", 0)), "'t' is no partition: give pairs"),
-        (lambda consumer: consumer.poll(max_records=0), "max_records=0: give at least 1"),
+        (lambda consumer: consumer.poll(max_records=0), "max_records=0: give a whole number of at least 1"),
+        (lambda consumer: consumer.poll(timeout_ms=-1), "timeout_ms=-1: give a whole number of at least 0"),
+        (lambda consumer: consumer.poll(timeout_ms="5"), "timeout_ms='5': give a whole number"),
     ],
 )
 def test_a_place_that_cannot_be_is_refused(consumer, call, reason):
@@ -106,9 +159,28 @@ def test_asyncio_consumers_refuse_the_same():
     asyncio.run(ask())
 
 
-def test_a_config_of_another_kind_is_refused():
+@pytest.mark.parametrize("config", ({"auto.offset.reset": "earliest"}, {}))
+def test_a_config_of_another_kind_is_refused(config):
     with pytest.raises(TypeError, match=r"give a ConsumerConfig\(\.\.\.\)"):
-        Consumer(NOBODY, "t", config={"auto.offset.reset": "earliest"})
+        Consumer(NOBODY, "t", config=config)
+
+
+@pytest.mark.parametrize("make", (Consumer, AsyncConsumer))
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"topics": None}, "topics=None: give a topic's name, several names, or a pattern"),
+        ({"topics": 5}, "topics=5: give a topic's name"),
+        ({"group": b"g"}, "group=b'g': give a group's name, text of at most 32,767 bytes"),
+        ({"group": ""}, "group='': give a group's name"),
+        ({"group": "g" * 40_000}, "group='g{39}[.]{3}: give a group's name"),
+        ({"timeout_ms": -1}, "timeout_ms=-1: give a whole number of at least 0"),
+        ({"security": 5}, "security=5: give properties, such as"),
+    ],
+)
+def test_a_consumer_that_cannot_work_is_refused_at_once(make, arguments, reason):
+    with pytest.raises((TypeError, ValueError), match=reason):
+        make(**({"servers": NOBODY, "topics": "t"} | arguments))
 
 
 @pytest.mark.parametrize("make", (Consumer, AsyncConsumer))

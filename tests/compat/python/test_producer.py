@@ -78,7 +78,7 @@ def test_none_is_a_tombstone(broker, topic):
 
 
 def test_what_cannot_be_encoded_is_refused_before_it_is_sent():
-    with pytest.raises(TypeError, match="a dict is neither bytes nor text: give the Producer an encoder"):
+    with pytest.raises(TypeError, match="dict is neither bytes nor text: give the Producer an encoder"):
         Producer(NOBODY).send("t", {})
 
 
@@ -127,6 +127,6 @@ def test_a_queue_that_stays_full_is_told_after_its_time():
         producer.send("t", "v")
 
 
-def test_a_setting_librdkafka_refuses_is_named():
-    with pytest.raises(ValueError, match='"zip"'):
+def test_a_compression_that_is_none_of_kafkas_is_named():
+    with pytest.raises(ValueError, match="'zip'"):
         Producer(NOBODY, compression="zip")

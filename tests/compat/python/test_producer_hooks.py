@@ -138,7 +138,7 @@ def test_what_a_hook_cannot_send_is_refused_by_name():
             producer.send("t", "v")
         assert producer.figures().queued == 0
     with Producer(NOBODY, hook=Wrong(QueuedMessage("t", b"v", partition=-2))) as producer:
-        with pytest.raises(ValueError, match="partition=-2: give a number of at least 0"):
+        with pytest.raises(ValueError, match="partition=-2: give a whole number from 0"):
             producer.send("t", "v")
 
 
