@@ -26,6 +26,7 @@ from idgen.service import flat
 from idgen.worker import IdRun
 
 IDS_DIRECTORY = "ids"  # inside a server's data directory
+CONNECT_TIMEOUT_MS = 15_000  # to ZooKeeper
 CLAIM_TIMEOUT_MS = 60_000  # a configured number rests for 30 s after a crash
 WAKE_MS_MAX = 1_000  # the longest time between two checks of the session's events and of a stepped clock
 RUN_IDS = 256  # taken with one lock; a larger run gains little, and giving it back takes longer
@@ -55,7 +56,12 @@ class Snowflake:
         self.config = config or IdgenConfig(ids_worker=worker)
         if worker is not None and self.config.ids_worker != worker:
             raise ValueError(f"worker={worker} beside a config with flakelog.ids.worker={self.config.ids_worker}")
-        self._coordinator = connect(directory, zookeeper, self.config)
+        if timeout_ms < 0:
+            raise ValueError(f"timeout_ms={timeout_ms}: give a number of at least 0")
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        self._coordinator = connect(
+            directory, zookeeper, self.config, connect_timeout_ms=min(timeout_ms, CONNECT_TIMEOUT_MS)
+        )
         self._clock = IdClock()
         self._lock = threading.Lock()
         self._run: Iterator[int] = iter(())
@@ -79,7 +85,7 @@ class Snowflake:
         fork.guard(self)
         self._keeper = threading.Thread(target=self._keep, name="snowflake-keeper", daemon=True)
         try:
-            self._keep_until_held(timeout_ms)
+            self._keep_until_held(deadline_s, timeout_ms)
         except BaseException:
             self._claim.abandon("its Snowflake could not be made")
             self._coordinator.close()
@@ -89,7 +95,7 @@ class Snowflake:
     @property
     def worker_number(self) -> int | None:
         """The worker number held now, or None."""
-        return self._claim.number
+        return None if self._claim.state is ClaimState.CLOSED else self._claim.number
 
     @property
     def scope(self) -> str:
@@ -192,13 +198,12 @@ class Snowflake:
             wait_ms = at_ms - self._clock.now_ms()
         time.sleep(max(wait_ms, 1) / 1000)
 
-    def _keep_until_held(self, timeout_ms: int) -> None:
-        deadline = time.monotonic() + timeout_ms / 1000
+    def _keep_until_held(self, deadline_s: float, timeout_ms: int) -> None:
         while self._claim.number is None:
             self._keep_once()
             if self._claim.failure is not None:
                 raise self._claim.failure
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline_s:
                 raise NoWorkerNumber(f"no worker number after {timeout_ms} ms: {self._claim.problem}")
             if self._claim.number is None:
                 time.sleep(self._rest_s())
@@ -251,14 +256,17 @@ def connect(
     zookeeper: str | None,
     config: IdgenConfig = IdgenConfig(),
     wait: bool = True,
+    connect_timeout_ms: int | None = None,
 ) -> Coordinator:
     """Open a session in a directory or with ZooKeeper, whichever is given. ValueError, CoordinatorUnavailable.
 
-    `wait` is as in open_session.
+    `wait` and `connect_timeout_ms` are as in open_session.
     """
     if (directory is None) == (zookeeper is None):
         raise ValueError('name where worker numbers are kept: directory="..." or zookeeper="host:port", one of both')
     if directory is not None:
+        if not os.fspath(directory):
+            raise ValueError('directory="": name a directory for worker numbers')
         from coordination.directory import has_nodes
 
         inside = Path(directory) / IDS_DIRECTORY
@@ -273,4 +281,5 @@ def connect(
         access=config.ids_zookeeper_access,
         allow_network=config.ids_directory_network_allow,
         wait=wait,
+        connect_timeout_ms=connect_timeout_ms,
     )

@@ -11,7 +11,7 @@ up to a second below them.
 
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from coordination.errors import FlakelogError
 from idgen.errors import IdError
@@ -27,6 +27,7 @@ NO_ANSWER = "no answer in "  # begins the problem of a server that took a connec
 REST_MS = 10_000  # a failed server is tried last for this time
 PREFETCH_MAX_AGE_MS = 10_000  # prefetched ids name a time at most this long ago
 PORTION = 10_000  # ids in one call: below a service's default limit, flakelog.ids.max.batch
+COUNT_MAX = 10_000_000  # ids of one get_ids: some 400 MB in Python
 PORTIONS_AT_ONCE = 16  # calls of one get_ids in flight: 1.3 MB of answers
 IN_FLIGHT_MAX = 1_024  # calls in flight on one connection; the next one is refused
 REPLY_BYTES_MAX = 16 << 20  # twice the answer to get_ids of the largest batch that a service can be set to
@@ -86,6 +87,8 @@ Value: TypeAlias = int | list[int]
 
 def parse_address(text: str) -> Address:
     """Parse host:port, with an IPv6 host in brackets. ValueError."""
+    if not isinstance(cast(object, text), str):
+        raise ValueError(f"{text!r} is no address of an id service; give host:port as text, like {DEFAULT_SERVER!r}")
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
         raise ValueError(f"{text!r} is no address of an id service; give host:port, like {DEFAULT_SERVER}")
@@ -170,6 +173,8 @@ class IdRequests:
     def get_ids(self, count: int, now_ms: int) -> Operation[list[int]]:
         """Return `count` ascending ids, from calls of PORTION ids each, several of them in flight at once."""
         _check_whole("count", count)
+        if count > COUNT_MAX:
+            raise ValueError(f"count={count}: give at most {COUNT_MAX:,}; ask again for more")
         ids: list[int] = []
         while True:
             counts = _portions(count - len(ids))

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from coordination.directory import DirectoryCoordinator
-from coordination.port import Children
+from coordination.port import Children, CoordinatorUnavailable
 from idgen.config import IdgenConfig
 from idgen.errors import Fenced, NoWorkerNumber
 from idgen.snowflake import Snowflake
@@ -153,6 +153,26 @@ def test_where_numbers_are_kept_must_be_said_once(tmp_path):
             Snowflake(**options)
     with pytest.raises(ValueError, match="flakelog.ids.worker=3"):
         Snowflake(directory=tmp_path, worker=4, config=IdgenConfig(ids_worker=3))
+
+
+def test_arguments_that_cannot_work_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match='directory="": name a directory'):
+        Snowflake(directory="")
+    with pytest.raises(ValueError, match="timeout_ms=-1: give a number of at least 0"):
+        Snowflake(directory=tmp_path / "ids", timeout_ms=-1)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_time_limit_holds_for_a_zookeeper_that_does_not_answer():
+    with pytest.raises(CoordinatorUnavailable, match="no ZooKeeper answered at 127.0.0.1:1 in 50 ms"):
+        Snowflake(zookeeper="127.0.0.1:1", timeout_ms=50)
+
+
+def test_a_closed_one_holds_no_number(tmp_path):
+    with Snowflake(directory=tmp_path) as snowflake:
+        assert snowflake.worker_number == 0
+    assert snowflake.worker_number is None
 
 
 def test_a_number_that_is_held_is_waited_for_and_then_named(tmp_path):

@@ -196,6 +196,17 @@ def test_what_is_no_whole_number_is_refused_by_name(wrong):
         next(requests().decode(wrong, 0))
 
 
+def test_more_ids_than_one_list_should_hold_are_refused():
+    with pytest.raises(ValueError, match="count=10000000000: give at most 10,000,000; ask again for more"):
+        next(requests().get_ids(10**10, 0))
+
+
+@pytest.mark.parametrize("server", [None, 7610, b"one:1"])
+def test_a_server_that_is_no_text_is_refused_by_name(server):
+    with pytest.raises(ValueError, match="is no address of an id service; give host:port as text"):
+        requests(server)
+
+
 # --- Pipeline ----------------------------------------------------------------------------------------------------
 
 
