@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from broker.client.blocking import TIMEOUT_MS, Client
+from broker.client.checked_arguments import check_number
 from broker.client.config_admin import ConfigValue
 from broker.client.core import TopicInfo
 from broker.client.group_admin import ListedGroup
@@ -88,7 +89,10 @@ class Admin:
         topics.add_partitions(self._client, topic, to)
 
     def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Delete the records below these offsets; return the first offset that each log has now."""
+        """Delete the records below these offsets; return the first offset that each log has now.
+
+        The offset -1 stands for the end of the committed records, as in Kafka.
+        """
         return topics.delete_records(self._client, before)
 
     # --- settings
@@ -122,14 +126,15 @@ class Admin:
 
     def offsets_at(self, time_ms: int, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return each partition's first offset at or after a time, Unix ms; the log's end if all are older."""
-        return self._client.run(find_offsets(self._core, partitions, AtTime(time_ms)))
+        at = AtTime(check_number("time_ms", time_ms))
+        return self._client.run(find_offsets(self._core, partitions, at))
 
     def offsets_of_id(self, id: int, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return each partition's first offset whose id is at least `id`; the log's end if all are below.
 
         Raise Unsupported if the broker keeps no ids.
         """
-        return self._client.run(find_offsets(self._core, partitions, AtId(id)))
+        return self._client.run(find_offsets(self._core, partitions, AtId(check_number("id", id))))
 
     # --- groups
 
@@ -153,7 +158,10 @@ class Admin:
         return groups.lag(self._client, group)
 
     def reset_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Move a group without members to these offsets."""
+        """Move a group without members, which need not exist, to these offsets.
+
+        As Apache Kafka, the broker does not look whether a log has them.
+        """
         groups.commit(self._client, group, offsets)
 
     def delete_group(self, group: str) -> None:

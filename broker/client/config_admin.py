@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from broker.client.api_versions import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from broker.client.checked_arguments import check_names, check_settings
 from broker.client.core import Address, ClientCore, Steps
 from broker.client.errors import BrokerError
 
@@ -40,8 +41,8 @@ class ConfigValue(NamedTuple):
 
 def describe_configs(core: ClientCore, resource: Resource, names: Iterable[str] = ()) -> Steps[list[ConfigValue]]:
     """Return the settings in effect, sorted by name: those with these names, or all. Raise BrokerError."""
+    keys = check_names("names", names) or None
     address = yield from node_of(core, resource)
-    keys = tuple(names) or None
     named = {"resource_type": resource.type, "resource_name": resource.name, "configuration_keys": keys}
     fields = {"resources": [named], "include_synonyms": False, "include_documentation": True}
     response = yield from core.ask(address, DESCRIBE_CONFIGS, fields)
@@ -59,8 +60,9 @@ def alter_configs(
 ) -> Steps[None]:
     """Change settings, or only ask the broker whether it would. The value None restores a setting's default.
 
-    If one is refused, none is changed. Raise BrokerError.
+    If one is refused, none is changed. Raise BrokerError, and TypeError for what is no text.
     """
+    check_settings(values)
     address = yield from node_of(core, resource)
     configs = [
         {"name": name, "config_operation": DELETE if value is None else SET, "value": value}

@@ -7,6 +7,7 @@ While a cluster has no controller they raise BrokerError with NOT_CONTROLLER, an
 from collections.abc import Mapping
 
 from broker.client.api_versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from broker.client.checked_arguments import check_settings
 from broker.client.controller_request import ask_controller
 from broker.client.core import ClientCore, Steps
 from broker.client.errors import BrokerError
@@ -29,6 +30,7 @@ def create_topic(
     By default the broker chooses the replication factor and the number of partitions. A broker before Kafka 2.4 cannot
     do that (KIP-464): it refuses the request with INVALID_REPLICATION_FACTOR or INVALID_PARTITIONS.
     """
+    check_settings(configs or {})
     topic = {
         "name": name,
         "num_partitions": partitions,

@@ -12,6 +12,7 @@ from broker.client.errors import BrokerError
 from broker.client.group_admin import ListedGroup
 from broker.client.group_protocol import decode_assignment
 from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, find_coordinator
+from broker.client.subscription import check_offset
 from broker.wire.errors import WireError
 from flakelog.operations.errors import NotPossible
 from flakelog.operations.partitions import ends_of
@@ -118,7 +119,12 @@ def lag(client: Client, group_id: str) -> dict[Partition, int]:
 
 
 def commit(client: Client, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """Commit offsets for a group without members."""
+    """Commit offsets for a group without members, which need not exist. Raise ValueError for what is no offset.
+
+    As Apache Kafka, the broker takes each offset of at least 0: it does not look whether the log has it.
+    """
+    for key, offset in offsets.items():
+        check_offset(key, offset)
     address = client.run(find_coordinator(client.core, group_id))
     commits = {partition: CommittedOffset(offset) for partition, offset in offsets.items()}
     errors = client.run(commit_offsets(client.core, address, GroupIdentity(group_id), commits))

@@ -64,13 +64,19 @@ class HangingTransaction:
 
 
 def list_transactions(client: Client, states: Sequence[str] = ()) -> list[ListedTransaction]:
-    """Return the transactional ids of all nodes that are in one of these states, or all, sorted."""
+    """Return the transactional ids of all nodes that are in one of these states, or all, sorted.
+
+    Raise ValueError for a state that a node does not know.
+    """
     transactions = []
     for node, address in client.run(client.core.nodes()).items():
         fields = {"state_filters": states, "producer_id_filters": (), "duration_filter": ANY_DURATION}
         answer = client.run(client.core.ask(address, LIST_TRANSACTIONS, fields))
         if answer.error_code:
             raise BrokerError(int(answer.error_code), f"transactions of node {node}")
+        if answer.unknown_state_filters:
+            unknown = ", ".join(answer.unknown_state_filters)
+            raise ValueError(f"{unknown}: no state of a transaction that node {node} knows; Ongoing is one")
         transactions += [
             ListedTransaction(state.transactional_id, int(state.producer_id), state.transaction_state, node)
             for state in answer.transaction_states
