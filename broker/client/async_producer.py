@@ -88,7 +88,7 @@ class AsyncProducer:
     ) -> None:
         """Close. If the block raised an exception, suppress the ClientError of the flush."""
         try:
-            await self.close()
+            await self._close(error)
         except ClientError:
             if error is None:
                 raise
@@ -217,12 +217,22 @@ class AsyncProducer:
             raise
 
     async def close(self) -> None:
-        """Flush, and give back the worker number. Harmless if repeated. Raise as `flush` does."""
+        """Flush, and give back the worker number. Harmless if repeated. Raise as `flush` does.
+
+        A call that is cancelled drops the messages that are left, and logs how many.
+        """
+        await self._close(None)
+
+    async def _close(self, error: BaseException | None) -> None:
+        """Close, after an error of the program or without one."""
         if self._producer is None or self._is_closed:
             self._is_closed = True
             return
         try:
-            await asyncio.to_thread(self._producer.close)
+            await asyncio.to_thread(self._producer.__exit__, type(error) if error else None, error, None)
+        except asyncio.CancelledError:  # the thread waits on, and the program would wait for the thread
+            self._producer.drop()
+            raise
         finally:
             self._is_closed = True
             if self._thread is not None:

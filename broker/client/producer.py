@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
 SERVE_SECONDS = 0.001  # how often `send` calls callbacks; to do it for each message takes a fifth of its time
 
+_MAY_BE_LOST = "messages that may be lost, because %s: %d"
+
 _log = logging.getLogger(__name__)
 _now = time.monotonic
 
@@ -164,7 +166,7 @@ class Producer:
         self._has_begun = False
         self._due = 0.0  # when `send` checks for a close and a fork again, and calls callbacks
         self._process = os.getpid()
-        self._is_closed = False
+        self._is_closed = self._is_interrupted = False
         with ExitStack() as owned:
             times_ms = timeout_ms, transaction_timeout_ms
             brokers = brokers_of(servers, registry, owned, protection := ClientSecurity.of(security))
@@ -304,7 +306,7 @@ class Producer:
         Raise ProducerFenced if another producer has taken the transactional id.
         """
         self._check_open()
-        self._queue.wait_until_empty()
+        self._queue.wait_until_empty(is_interrupted=self._is_interrupted)
         self._outcomes.raise_of_callbacks()
         self._outcomes.raise_failures()
 
@@ -324,6 +326,13 @@ class Producer:
         self._producer.purge()
         self._queue.wait_until_empty()
         self._outcomes.raise_of_callbacks()
+
+    def drop(self) -> None:
+        """Drop the messages as `purge` does, without a wait: for a program that is interrupted in `close`."""
+        if not self._is_closed:
+            _log.warning(_MAY_BE_LOST, "the program was interrupted", self._outcomes.queued)
+        self._outcomes.dropped = "dropped, because the program was interrupted"
+        self._producer.purge()
 
     def close(self) -> None:
         """Flush, and give back the worker number. A transaction that is open is aborted by the broker later.
@@ -433,6 +442,7 @@ class Producer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Close. If the block raised an exception, suppress the ClientError of the flush."""
+        self._is_interrupted = error is not None and not isinstance(error, Exception)
         try:
             self.close()
         except ClientError:
@@ -471,4 +481,4 @@ os.register_at_fork(after_in_child=_check_in_child)
 def _warn_of_lost(outcomes: Outcomes, process: int) -> None:
     """Log how many messages an unclosed producer had not sent, when it is collected or the program ends."""
     if os.getpid() == process and (queued := outcomes.queued):
-        _log.warning("messages that may be lost, because the program did not close their producer: %d", queued)
+        _log.warning(_MAY_BE_LOST, "the program did not close their producer", queued)

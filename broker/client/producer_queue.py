@@ -1,5 +1,8 @@
 """SHELL (librdkafka): a producer's queue, which is librdkafka's: messages enter it, and their outcomes leave it."""
 
+import logging
+import math
+import time
 from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -18,6 +21,13 @@ if TYPE_CHECKING:
     from idgen.snowflake import Snowflake
 
 POLL_SECONDS = 0.1
+TOLD_SECONDS = 0.5  # after Ctrl-C, before a line says why the program still runs
+_STILL_WAITS = (
+    "the program ends, and %d messages wait for their acknowledgement, each for at most timeout_ms; another Ctrl-C "
+    "drops them"
+)
+
+_log = logging.getLogger("broker.client.producer")
 
 
 class ProducerQueue:
@@ -139,12 +149,19 @@ class ProducerQueue:
         except KafkaException as error:
             raise self.error(error) from None
 
-    def wait_until_empty(self) -> None:
-        """Wait until each message has its outcome. Raise as `serve` does."""
+    def wait_until_empty(self, *, is_interrupted: bool = False) -> None:
+        """Wait until each message has its outcome. Raise as `serve` does.
+
+        If the program was interrupted and the wait is not short, log why the program still runs.
+        """
+        told_at_s = time.monotonic() + TOLD_SECONDS if is_interrupted else math.inf
         try:
             with self.calls.enter():
-                while self._producer.flush(POLL_SECONDS):  # in short steps, so that Ctrl-C ends the wait
+                while queued := self._producer.flush(POLL_SECONDS):  # in short steps, so that Ctrl-C ends the wait
                     self.handle_batches()
+                    if time.monotonic() >= told_at_s:
+                        told_at_s = math.inf
+                        _log.warning(_STILL_WAITS, queued)
                 self.handle_batches()
         except KafkaException as error:
             raise self.error(error) from None
