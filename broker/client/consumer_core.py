@@ -259,6 +259,7 @@ class ConsumerCore:
             self.figures.resets += 1
             self._forget_ahead(ask.key)
             partition.position, partition.must_reset = None, True
+            partition.committed = None  # a topic that was made again has lost it, though the same offset may come
         elif isinstance(error, Unreachable) or (isinstance(error, BrokerError) and error.retriable):
             if not partition.failures:
                 self._note(f"{name}: {error}; it is asked for again")

@@ -236,6 +236,18 @@ def test_a_position_that_is_gone_is_looked_up_again(error):
     assert [ask.offset for ask in core.asks(0)] == [20]
 
 
+@pytest.mark.parametrize("error", POSITION_ERRORS)
+def test_the_same_position_is_committed_again_in_a_topic_that_was_made_again(error):
+    core = core_of(A, offset=7)
+    core.committed({A: CommittedOffset(10)})
+    core.answered(core.asks(0)[0], error, 0)
+    core.set_position(A, 0)
+    fetch(core, a=(0, 10))
+    taken(core)
+    assert core.position(A) == 10 and core.to_commit() == {A: CommittedOffset(10)}
+    assert core.partition_figures()[A].committed is None
+
+
 def test_a_failure_that_passes_is_logged_once_and_tried_again_later():
     core = core_of(A)
     core.answered(core.asks(0)[0], Unreachable("localhost:1", "refused"), 0)
