@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from broker.client.connector.twisted_connector import TwistedConsumerConnector, TwistedMessageStream
     from broker.client.consumer import Consumer
     from broker.client.consumer_config import ConsumerConfig
+    from broker.client.consumer_core import Gap
     from broker.client.log_record import Record
     from broker.client.offset_spec import AtId, AtOffset, AtTime, Earliest, Last, Latest
     from broker.client.producer import Producer
@@ -86,6 +87,7 @@ _MODULES = {
     "broker.client.connector.twisted_connector": ("TwistedConsumerConnector", "TwistedMessageStream"),
     "broker.client.consumer": ("Consumer",),
     "broker.client.consumer_config": ("ConsumerConfig",),
+    "broker.client.consumer_core": ("Gap",),
     "broker.client.log_record": ("Record",),
     "broker.client.offset_spec": ("AtId", "AtOffset", "AtTime", "Earliest", "Last", "Latest"),
     "broker.client.producer": ("Producer",),
@@ -147,6 +149,7 @@ __all__ = [
     "ConsumerConnector",
     "Delivered",
     "Earliest",
+    "Gap",
     "IdClient",
     "JsonScheme",
     "KeyValueScheme",

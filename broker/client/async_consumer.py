@@ -9,6 +9,7 @@ from typing import Self
 
 from broker.client.checked_arguments import check_number
 from broker.client.consumer_config import ConsumerConfig
+from broker.client.consumer_core import OnReset
 from broker.client.consumer_engine import ASSIGNED, LOST, REVOKED, ConsumerEngine, Rebalance
 from broker.client.consumer_figures import ConsumerFigures
 from broker.client.consumer_offsets import ConsumerOffsets
@@ -52,6 +53,7 @@ class AsyncConsumer:
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
         on_poison: OnPoison | None = None,
+        on_reset: OnReset | None = None,
         config: ConsumerConfig | None = None,
         security: Security = None,
     ) -> None:
@@ -62,6 +64,7 @@ class AsyncConsumer:
             servers, subscription(topics, partitions, group), group, start, config, security=security
         )
         self._on_poison = on_poison
+        self._on_reset = on_reset
         self._timeout_ms = timeout_ms
         self._callbacks = {ASSIGNED: on_assigned, REVOKED: on_revoked, LOST: on_lost}
         self._records_max = config.max_poll_records
@@ -120,6 +123,9 @@ class AsyncConsumer:
                 for batch in self._engine.take_poison():
                     if self._on_poison is not None:
                         self._on_poison(batch)
+                for reset in self._engine.core.take_resets():
+                    if self._on_reset is not None:
+                        self._on_reset(reset)
                 if isinstance(step, bool):
                     return step
                 await self._call_back(step)

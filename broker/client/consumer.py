@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from broker.client.async_consumer import ASKED_TWICE, HOUSEKEEPING_SECONDS, positions_to_commit, records_to_return
 from broker.client.checked_arguments import check_number
 from broker.client.consumer_config import ConsumerConfig
+from broker.client.consumer_core import OnReset
 from broker.client.consumer_engine import ASSIGNED, CLOSED, LOST, REVOKED, ConsumerEngine
 from broker.client.consumer_figures import ConsumerFigures
 from broker.client.errors import ClientError
@@ -67,7 +68,8 @@ class Consumer:
 
     **Callbacks.** `on_assigned` gets new partitions, `on_revoked` those to hand over, which may still be committed, and
     `on_lost` those that another member may own already, all as (topic, partition) pairs. `on_poison` gets each
-    PoisonBatch that is skipped. All run in the program's thread, while it waits for a record.
+    PoisonBatch that is skipped, and `on_reset` each Gap: a partition that begins again by `start`, because its log no
+    longer has the position. All run in the program's thread, while it waits for a record.
 
     **Errors.** The first record asked for raises Unreachable or BrokerError if a broker or topic is not there. Later
     failures are logged and tried again. Methods raise ClientError and its subclasses, or ValueError for an argument
@@ -87,6 +89,7 @@ class Consumer:
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
         on_poison: OnPoison | None = None,
+        on_reset: OnReset | None = None,
         config: ConsumerConfig | None = None,
         security: Security = None,
     ) -> None:
@@ -97,6 +100,7 @@ class Consumer:
             servers, subscription(topics, partitions, group), group, start, config, security=security
         )
         self._on_poison = on_poison
+        self._on_reset = on_reset
         self._timeout_ms = timeout_ms
         self._callbacks = {ASSIGNED: on_assigned, REVOKED: on_revoked, LOST: on_lost}
         self._records_max = config.max_poll_records
@@ -207,6 +211,9 @@ class Consumer:
             for batch in self._engine.take_poison():
                 if self._on_poison is not None:
                     self._on_poison(batch)
+            for reset in self._engine.core.take_resets():
+                if self._on_reset is not None:
+                    self._on_reset(reset)
             if isinstance(step, bool):
                 return step
             callback = self._callbacks[step.kind]

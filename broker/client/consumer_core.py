@@ -21,7 +21,7 @@ Times are in ms on the caller's clock.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -86,11 +86,14 @@ class _OwnedPartition:
 
 
 class Gap(NamedTuple):
-    """A partition whose log no longer has the position `offset`, and why."""
+    """A partition, as (topic, number), whose log no longer has the position `offset`, and why."""
 
     key: Partition
     offset: int
     reason: str
+
+
+OnReset = Callable[[Gap], object]
 
 
 class ConsumerCore:
@@ -112,6 +115,7 @@ class ConsumerCore:
         self._reader = reader
         self._stops_at_gaps = stops_at_gaps
         self._gaps: list[Gap] = []
+        self._resets: list[Gap] = []
         self._config = config
         self._max_unpacked_bytes = max_unpacked_bytes
         self._partitions: dict[Partition, _OwnedPartition] = {}
@@ -257,6 +261,8 @@ class ConsumerCore:
                 return
             self._note(f"{name}: position {ask.offset} is gone, so it begins again by `start`: {why}")
             self.figures.resets += 1
+            if len(self._resets) < NOTES_MAX:
+                self._resets.append(Gap(ask.key, ask.offset, why))
             self._forget_ahead(ask.key)
             partition.position, partition.must_reset = None, True
             partition.committed = None  # a topic that was made again has lost it, though the same offset may come
@@ -444,6 +450,11 @@ class ConsumerCore:
         """Return and clear the partitions that were paused because their positions are gone."""
         gaps, self._gaps = self._gaps, []
         return gaps
+
+    def take_resets(self) -> list[Gap]:
+        """Return and clear the partitions that begin again by `start` because their positions are gone."""
+        resets, self._resets = self._resets, []
+        return resets
 
     def take_poison(self) -> list[PoisonBatch]:
         """Return and clear the batches that were skipped."""

@@ -3,7 +3,7 @@
 import heapq
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 if TYPE_CHECKING:
     from broker.client.blocking import Client
     from broker.client.consumer import Consumer
+    from broker.client.consumer_core import Gap
     from broker.client.consumer_figures import ConsumerFigures
     from broker.client.core import TopicInfo
     from broker.client.group_protocol import Partition
@@ -35,10 +36,13 @@ FOLLOW_WAIT_MS = 250  # the longest that a round of fetches over all partitions 
 LAST_MAX = 100_000  # the largest N of --from -N: that many messages are in memory, and as many of one partition
 # While partitions are merged, one fetch of each is in memory. They share FETCHED_BYTES; a larger batch comes whole.
 FETCHED_BYTES, FETCH_BYTES_MIN, FETCH_BYTES_MAX = 64 << 20, 16 << 10, 1 << 20
+HELD_BACK_MAX = 10  # partitions that are named
+_NAMES_IT = "`flakelog transactions list --state Ongoing` names it"
 GROUP_POLL_MS = 250
 GROUP_POLL_RECORDS = 500  # Kafka's max.poll.records
 COMMIT_SECONDS = 1.0
 AWAY_PAUSE_SECONDS = 0.2
+NEW_PARTITIONS_SECONDS = 5.0  # how often --follow looks for partitions that were added
 
 
 @click.command()
@@ -118,7 +122,9 @@ def consume(
     with ends_at_sigterm(), client_of(servers, needed) as client, _ends_at_ctrl_c(follow):
         client.on_poison = _warn
         spans = _spans(client, topics, partitions, start, committed)
-        records = _records(client, spans, start, follow, committed)
+        records = _records(
+            client, spans, start, follow=follow, committed=committed, of_all_partitions=not partitions
+        )
         record = None
         for record in islice(records, count):
             sys.stdout.buffer.write(show(record))
@@ -126,6 +132,8 @@ def consume(
                 sys.stdout.buffer.flush()
         if record is None:
             click.echo("no messages there; --follow waits for new ones", err=True)
+        if committed:
+            name_held_back(client, {(span.topic, span.partition) for span in spans})
 
 
 def _ends_at_ctrl_c(follow: bool) -> AbstractContextManager[None]:
@@ -135,6 +143,26 @@ def _ends_at_ctrl_c(follow: bool) -> AbstractContextManager[None]:
 
 def _warn(batch: "PoisonBatch") -> None:
     click.echo(f"skipped {batch}", err=True)
+
+
+def _warn_of_reset(gap: "Gap") -> None:
+    (topic, partition), offset, reason = gap
+    place = f"{topic}-{partition}: offset {offset}, where the group was, is gone"
+    click.echo(f"{place}: {reason}; the group goes on by --from", err=True)
+
+
+def name_held_back(client: "Client", partitions: "Iterable[Partition]") -> None:
+    """Name on stderr the partitions whose last messages an open transaction holds back from --committed."""
+    from flakelog.operations.partitions import bounds_of_all
+
+    chosen = sorted(partitions)
+    stable, ends = bounds_of_all(client, chosen, committed=True), bounds_of_all(client, chosen)
+    held = [partition for partition in chosen if stable[partition][1] < ends[partition][1]]
+    for topic, number in held[:HELD_BACK_MAX]:
+        offsets = f"{stable[topic, number][1]} to {ends[topic, number][1] - 1}"
+        click.echo(f"{topic}-{number}: an open transaction holds back offsets {offsets}; {_NAMES_IT}", err=True)
+    if len(held) > HELD_BACK_MAX:
+        click.echo(f"and {len(held) - HELD_BACK_MAX:,} other partitions", err=True)
 
 
 def _spans(
@@ -164,9 +192,15 @@ def _check_partitions(topic: "TopicInfo", partitions: tuple[int, ...]) -> None:
 
 
 def _records(
-    client: "Client", spans: list[RangeToRead], start: OffsetSpec, follow: bool, committed: bool
+    client: "Client",
+    spans: list[RangeToRead],
+    start: OffsetSpec,
+    *,
+    follow: bool,
+    committed: bool,
+    of_all_partitions: bool,
 ) -> "Iterator[Record]":
-    """Yield the existing records, merged; with `follow`, poll for new ones forever after.
+    """Yield the existing records, merged; with `follow`, poll for new ones forever after, of new partitions too.
 
     Raise TopicRecreated if a topic that is followed was deleted and made again.
     """
@@ -181,8 +215,13 @@ def _records(
     else:
         yield from heapq.merge(*(span_records(client, span, committed, fetch_bytes) for span in spans), key=_age)
     positions = {(span.topic, span.partition): max(span.offset, span.end) for span in spans}
-    away, wait_ms = Away(), FOLLOW_WAIT_MS // max(len(positions), 1)
+    away, looked_up = Away(), time.monotonic()
     while follow:
+        if of_all_partitions and time.monotonic() - looked_up > NEW_PARTITIONS_SECONDS:
+            with away.noticed():
+                positions |= _new_positions(client, positions)
+                looked_up = time.monotonic()
+        wait_ms = FOLLOW_WAIT_MS // max(len(positions), 1)
         chosen: list[Record] = []
         for (topic, partition), offset in positions.items():
             with away.noticed(), ids.checked(topic):
@@ -191,6 +230,15 @@ def _records(
                 )
                 chosen += records
         yield from sorted(chosen, key=_age)
+
+
+def _new_positions(client: "Client", positions: "Mapping[Partition, int]") -> "dict[Partition, int]":
+    """Return where the partitions begin that the topics have got since."""
+    from flakelog.operations.partitions import bounds_of_all
+
+    topics = {topic for topic, _ in positions}
+    partitions = {(topic, number) for topic in topics for number in range(client.topic(topic).partitions)}
+    return {partition: begin for partition, (begin, _) in bounds_of_all(client, partitions - set(positions)).items()}
 
 
 class TopicIds:
@@ -316,7 +364,14 @@ def _consume_as_member(
         config = ConsumerConfig(auto_commit_interval_ms=None, isolation_level=level)
         security = client.core.security
         made = Consumer(
-            servers, topics, group=group, start=start, on_poison=_warn, config=config, security=security
+            servers,
+            topics,
+            group=group,
+            start=start,
+            on_poison=_warn,
+            on_reset=_warn_of_reset,
+            config=config,
+            security=security,
         )
         came = 0
         with ends_at_sigterm(), closing(made) as consumer, _ends_at_ctrl_c(follow), _denial_of(group):
@@ -326,6 +381,8 @@ def _consume_as_member(
                 came += len(records)
         if not follow:
             print_line(f"{count_of(came, 'message')} for group {group}", err=True)
+            if committed:
+                name_held_back(client, partitions)
 
 
 @contextmanager

@@ -232,6 +232,8 @@ def test_a_position_that_is_gone_is_looked_up_again(error):
     core.answered(core.asks(0)[0], error, 0)
     assert core.unplaced() == ([], [A]) and core.figures.resets == 1
     assert "orders-0: position 7 is gone" in core.take_notes()[0]
+    ((key, offset, reason),) = core.take_resets()
+    assert (key, offset) == (A, 7) and reason and core.take_resets() == []
     core.set_position(A, 20)
     assert [ask.offset for ask in core.asks(0)] == [20]
 

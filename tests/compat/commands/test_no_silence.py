@@ -14,7 +14,9 @@ from functools import partial
 
 import pytest
 
+from broker.client.producer import Producer
 from coordination.free_port import FreePort
+from flakelog.admin import Admin
 from tests.compat.faults.small_disk import SmallDisk
 from tests.compat.server_process import FREE_PORTS, ROOT, ServerProcess
 from tests.patience import SECONDS
@@ -229,6 +231,46 @@ def test_a_consumer_of_a_group_commits_and_leaves_the_group_at_sigterm(flakelog,
     described = json.loads(flakelog("group describe followers --json")[1])
     (place,) = described["partitions"]
     assert described["state"] == "Empty" and place["committed"] in (2, 3), "the third may come again"
+
+
+def test_a_group_whose_offset_is_gone_says_so(flakelog, group_broker):
+    flakelog = partial(flakelog, FLAKELOG_SERVERS=group_broker.address)
+    flakelog("produce trimmed", b"".join(b"%d\n" % number for number in range(10)))
+    with Admin(group_broker.address) as admin:
+        admin.reset_offsets("trimmers", {("trimmed", 0): 2})
+        admin.delete_records({("trimmed", 0): 7})
+    code, out, errors = flakelog("consume trimmed --group trimmers")
+    assert (code, out) == (0, "7\n8\n9\n")
+    assert errors.startswith("trimmed-0: offset 2, where the group was, is gone: its log does not have that offset;")
+
+
+@pytest.mark.parametrize("group", ("", "--group held"))
+def test_messages_that_an_open_transaction_holds_back_are_named(flakelog, group_broker, group):
+    flakelog = partial(flakelog, FLAKELOG_SERVERS=group_broker.address)
+    topic = f"held-{bool(group)}"
+    flakelog(f"produce {topic}", b"before\n")
+    with Producer(group_broker.address, transactional_id=topic) as producer:
+        with producer.transaction():
+            producer.send_and_wait(topic, "open")
+            flakelog(f"produce {topic}", b"behind\n")
+            code, out, errors = flakelog(f"consume {topic} --committed {group}")
+    assert (code, out) == (0, "before\n")
+    wanted = f"{topic}-0: an open transaction holds back offsets 1 to 2; `flakelog transactions list --state Ongoing`"
+    assert wanted in errors
+    code, out, errors = flakelog(f"consume {topic} --committed {group}")
+    assert out.endswith("open\nbehind\n") and "holds back" not in errors
+
+
+def test_a_topic_that_grows_is_followed_in_its_new_partitions(flakelog, broker):
+    flakelog("topic create growing")
+    flakelog("produce growing", b"one\n")
+    consumer = command("consume", "growing", "--follow", "--servers", broker.address)
+    assert consumer.stdout.readline() == "one\n"
+    flakelog("topic add-partitions growing --to 2 --yes")
+    flakelog("produce growing --partition 1", b"two\n")
+    assert consumer.stdout.readline() == "two\n"
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.communicate(timeout=SOON_SECONDS) == ("", "") and consumer.returncode == 0
 
 
 def test_a_consumer_of_a_group_misses_a_deleted_topic_and_then_fails(flakelog, group_broker):

@@ -1,5 +1,6 @@
 """Consumers that meet faults: a server killed, a Ctrl-C, a fork, a topic made again, a batch that cannot be decoded."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -7,9 +8,11 @@ import sys
 
 import pytest
 
+from broker.client.async_consumer import AsyncConsumer
 from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
+from broker.client.consumer_core import Gap
 from broker.client.errors import ClientError
 from broker.client.producer import Producer
 from coordination.free_port import FreePort
@@ -81,12 +84,40 @@ def test_a_topic_that_is_made_again_is_read_from_its_start(group_broker, topic):
         assert consumer.figures().fetches.resets == 1
 
 
-def test_offsets_that_are_gone_are_skipped_and_counted(group_broker, topic):
-    with Consumer(group_broker.address, topic, partitions=[0], config=QUICK) as consumer:
+def test_offsets_that_are_gone_are_skipped_and_told(group_broker, topic):
+    resets = []
+    with Consumer(group_broker.address, topic, partitions=[0], on_reset=resets.append, config=QUICK) as consumer:
         assert values([next(consumer)]) == [0]
         consumer.seek(topic, 0, 1_000)
         assert values([next(consumer)]) == [0]
         assert consumer.figures().fetches.resets == 1
+    assert resets == [Gap((topic, 0), 1_000, "its log does not have that offset")]
+
+
+def test_offsets_that_are_gone_are_told_to_an_asyncio_program_too(group_broker, topic):
+    resets = []
+
+    async def read():
+        servers = group_broker.address
+        async with AsyncConsumer(servers, topic, partitions=[0], on_reset=resets.append, config=QUICK) as consumer:
+            await consumer.poll(WAIT_MS)
+            await consumer.seek(topic, 0, 1_000)
+            assert values([await anext(consumer)]) == [0]
+
+    asyncio.run(read())
+    assert [(reset.key, reset.offset) for reset in resets] == [((topic, 0), 1_000)]
+
+
+def test_a_group_commits_the_same_offset_of_a_topic_that_was_made_again(group_broker, topic, name):
+    servers = group_broker.address
+    with Consumer(servers, topic, group=name, config=BY_HAND) as consumer, Admin(servers) as admin:
+        assert len([next(consumer) for _ in range(10)]) == 10
+        consumer.commit()
+        admin.delete_topic(topic)
+        fill(servers, topic)
+        assert len([next(consumer) for _ in range(10)]) == 10
+        consumer.commit()
+        assert admin.committed(name) == {(topic, 0): 5, (topic, 1): 5}
 
 
 def test_a_batch_that_cannot_be_decoded_is_skipped_and_told(group_broker, topic):
