@@ -41,6 +41,7 @@ class ProducerSettings(TypedDict, total=False):
     queue_size: int
     enqueue_timeout_ms: int
     timeout_ms: int
+    max_request_size: int
     acks: str
     compression: str
     transactional_id: str | None

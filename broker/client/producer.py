@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from broker.client.group_requests import GroupIdentity
     from idgen.snowflake import Snowflake
 
+MAX_REQUEST_SIZE = 1 << 20  # bytes, the default of Kafka's Java producer
 QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
 SERVE_SECONDS = 0.001  # how often `send` calls callbacks; to do it for each message takes a fifth of its time
 
@@ -88,7 +89,8 @@ class Producer:
 
     **Messages.** `send` queues a message; while the queue has `queue_size` messages, it waits for up to
     `enqueue_timeout_ms`. `send_and_wait` waits for the acknowledgement too. `flush` waits for all messages, and raises
-    if messages of `send` without a callback failed. `compression` is none, gzip, snappy, lz4 or zstd. A message is
+    if messages of `send` without a callback failed. A message has at most `max_request_size` bytes, 1 MiB by default;
+    the topic's max.message.bytes holds too. `compression` is none, gzip, snappy, lz4 or zstd. A message is
     retried for up to `timeout_ms`; retries make no duplicates (KIP-98). With `acks` "1" or "0" instead of "all" they
     may, and messages may be lost: only the leader acknowledges them, or no broker.
 
@@ -137,6 +139,7 @@ class Producer:
         queue_size: int = QUEUE_SIZE,
         enqueue_timeout_ms: int = 30_000,
         timeout_ms: int = 30_000,
+        max_request_size: int = MAX_REQUEST_SIZE,
         acks: str = ALL,
         compression: str = "none",
         transactional_id: str | None = None,
@@ -149,14 +152,11 @@ class Producer:
         event_handler: EventHandler | None = None,
         security: Security = None,
     ) -> None:
-        check_numbers(
-            queue_time_ms=queue_time_ms,
-            batch_size=batch_size,
-            queue_size=queue_size,
-            enqueue_timeout_ms=enqueue_timeout_ms,
-            timeout_ms=timeout_ms,
-            transaction_timeout_ms=transaction_timeout_ms,
-        )
+        numbers = check_numbers(
+            queue_time_ms=queue_time_ms, batch_size=batch_size, queue_size=queue_size, timeout_ms=timeout_ms,
+            enqueue_timeout_ms=enqueue_timeout_ms, transaction_timeout_ms=transaction_timeout_ms,
+            max_request_size=max_request_size,
+        )  # fmt: skip
         check_functions(encoder=encoder, key_encoder=key_encoder, partitioner=partitioner or encoder)
         self._encoder = encoder
         self._key_encoder = key_encoder
@@ -168,18 +168,13 @@ class Producer:
         self._process = os.getpid()
         self._is_closed = self._is_interrupted = False
         with ExitStack() as owned:
-            times_ms = timeout_ms, transaction_timeout_ms
             brokers = brokers_of(servers, registry, owned, protection := ClientSecurity.of(security))
             self._outcomes = outcomes = Outcomes(_now(), brokers.name, timeout_ms)
             self._number = outcomes.number
             self._settle: Report = outcomes.settler(self)
             self._reporting: tuple[Callback | None, Report] = None, self._settle
-            settings = librdkafka_settings(brokers.bootstrap, acks, compression, transactional_id, times_ms)
-            settings |= librdkafka_security(protection) | outcomes.callbacks | {
-                "linger.ms": queue_time_ms,
-                "batch.num.messages": batch_size,
-                "queue.buffering.max.messages": queue_size,
-            }
+            settings = librdkafka_settings(brokers.bootstrap, acks, compression, transactional_id, numbers)
+            settings |= librdkafka_security(protection) | outcomes.callbacks
             if brokers.certificate_pem:
                 settings["ssl.ca.pem"] += brokers.certificate_pem
             self._producer = _librdkafka(settings)
@@ -188,13 +183,9 @@ class Producer:
             self._owned = owned.pop_all()
         self._is_stamping = stamping is not None
         self._queue = queue = ProducerQueue(
-            self._producer,
-            outcomes,
-            transactional_id=transactional_id,
-            enqueue_timeout_ms=enqueue_timeout_ms,
-            snowflake=stamping,
-            steps=steps,
-        )
+            self._producer, outcomes, transactional_id=transactional_id, enqueue_timeout_ms=enqueue_timeout_ms,
+            max_request_size=max_request_size, snowflake=stamping, steps=steps,
+        )  # fmt: skip
         self._calls = queue.calls
         self._is_plain = queue.is_plain
         self._produce: Callable[..., None] = self._producer.produce

@@ -1,5 +1,6 @@
 """Checks of what a user gives to a Producer, and the settings of librdkafka that follow."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,7 @@ LIMITS = {
     "enqueue_timeout_ms": (0, INT32_MAX),
     "timeout_ms": (1, INT32_MAX),
     "transaction_timeout_ms": (1_000, INT32_MAX),
+    "max_request_size": (1_000, 1_000_000_000),
 }
 """The least and the most of a Producer's numbers: librdkafka's limits, without the 0 that is no limit there."""
 COMPRESSIONS = "none", "gzip", "snappy", "lz4", "zstd"
@@ -83,10 +85,9 @@ def _check_servers(servers: object) -> None:
     parse_addresses(servers, default_port=9092)
 
 
-def check_numbers(**numbers: object) -> None:
-    """Raise ValueError for a number of a Producer that is not within its LIMITS."""
-    for name, number in numbers.items():
-        check_number(name, number, *LIMITS[name])
+def check_numbers(**numbers: object) -> dict[str, int]:
+    """Return numbers of a Producer by their names. Raise ValueError for one that is not within its LIMITS."""
+    return {name: check_number(name, number, *LIMITS[name]) for name, number in numbers.items()}
 
 
 def check_functions(**functions: object) -> None:
@@ -108,13 +109,13 @@ def check_place(topic: object, partition: object, timestamp_ms: object) -> None:
 
 
 def librdkafka_settings(
-    servers: str, acks: object, compression: str, transactional_id: str | None, times_ms: tuple[int, int]
+    servers: str, acks: object, compression: str, transactional_id: str | None, numbers: Mapping[str, int]
 ) -> dict[str, Any]:
     """Return the settings that decide what happens to a message. Raise ValueError for one that cannot work.
 
-    `times_ms` are the time limits of a message and of a transaction.
+    `numbers` are those of `check_numbers`.
     """
-    timeout_ms, transaction_timeout_ms = times_ms
+    timeout_ms, transaction_timeout_ms = numbers["timeout_ms"], numbers["transaction_timeout_ms"]
     if acks not in ACKS:
         raise ValueError(f"acks={acks!r}: give 'all', '1' or '0'")
     if compression not in COMPRESSIONS:
@@ -129,6 +130,10 @@ def librdkafka_settings(
         "acks": acks,
         "enable.idempotence": acks == ALL,
         "message.timeout.ms": timeout_ms,
+        "message.max.bytes": numbers["max_request_size"],
+        "linger.ms": numbers["queue_time_ms"],
+        "batch.num.messages": numbers["batch_size"],
+        "queue.buffering.max.messages": numbers["queue_size"],
         "compression.type": compression,
         "log_level": 0,  # errors are raised or passed to a callback instead
     }

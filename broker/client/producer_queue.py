@@ -40,6 +40,7 @@ class ProducerQueue:
         *,
         transactional_id: str | None,
         enqueue_timeout_ms: int,
+        max_request_size: int,
         snowflake: "Snowflake | None",
         steps: QueueSteps | None,
     ) -> None:
@@ -50,6 +51,7 @@ class ProducerQueue:
         self._produce: Callable[..., None] = producer.produce
         self._outcomes = outcomes
         self._enqueue_timeout_ms = enqueue_timeout_ms
+        self._max_request_size = max_request_size
         self._snowflake = snowflake
         self._stamping = Lock()
         self._steps = steps
@@ -121,13 +123,19 @@ class ProducerQueue:
                     self.serve(POLL_SECONDS)
                     waited_ms += int(POLL_SECONDS * 1000)
                 except KafkaException as error:
-                    outside = error.args[0].code() == KafkaError._STATE
-                    hint = ": a message is sent between `begin` and `commit`" if outside else ""
                     place = topic if partition == ANY_PARTITION else f"{topic}-{partition}"
-                    raise ProduceError(f"{place}: {error.args[0].str()}{hint}") from None
+                    raise ProduceError(f"{place}: {self._reason(error.args[0])}") from None
         except BaseException:
             self._outcomes.withdraw()
             raise
+
+    def _reason(self, error: KafkaError) -> str:
+        """Return why librdkafka refused a message."""
+        code = error.code()
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return f"the message does not fit max_request_size={self._max_request_size} bytes"
+        hint = ": a message is sent between `begin` and `commit`" if code == KafkaError._STATE else ""
+        return f"{error.str()}{hint}"
 
     def _produce_more(self, message: tuple[Any, ...], headers: list[Header], timestamp_ms: int) -> None:
         """Give a message with headers, a time or an id to librdkafka."""

@@ -60,6 +60,13 @@ def test_a_message_that_cannot_be_sent_is_refused(producer, message, reason):
     assert producer.figures().sent == 0
 
 
+@pytest.mark.parametrize(("arguments", "limit"), [({}, 1 << 20), ({"max_request_size": 5_000}, 5_000)])
+def test_a_message_that_is_too_large_is_refused_with_the_limit(arguments, limit):
+    producer = Producer(NOBODY, timeout_ms=100, **arguments)
+    with pytest.raises(ProduceError, match=f"t: the message does not fit max_request_size={limit} bytes"):
+        producer.send("t", bytes(limit))
+
+
 @pytest.mark.parametrize("make", (Producer, AsyncProducer, lambda servers: Consumer(servers, "t"), Client, AsyncClient))
 @pytest.mark.parametrize("servers", (["127.0.0.1:9092"], "", "host:many"))
 def test_servers_are_addresses_as_text(make, servers):
@@ -78,6 +85,7 @@ def test_servers_are_addresses_as_text(make, servers):
         ({"timeout_ms": 0}, "from 1 to 2147483647"),
         ({"timeout_ms": 1.5}, "from 1 to"),
         ({"transaction_timeout_ms": 999}, "from 1000 to"),
+        ({"max_request_size": 999}, "from 1000 to 1000000000"),
         ({"transaction_timeout_ms": 10**12}, "from 1000 to"),
     ],
 )
