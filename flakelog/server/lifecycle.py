@@ -84,7 +84,8 @@ class Lifecycle:
         """Release everything, so that the next start has nothing to recover. A second call does nothing.
 
         If flakelog.shutdown.grace.ms is set, a started server first reports that it is not ready, and serves for that
-        time. A release that fails leaves out no other; the first failure is raised at the end.
+        time. A release that fails leaves out no other; the first failure is raised at the end. Begin and end of the
+        stop are reported, so that a log tells a stop from a kill.
         """
         if self._stopped:
             return
@@ -98,6 +99,8 @@ class Lifecycle:
                 yield self._grace
             except CancelledError:
                 pass  # asked to stop again
+        elif self._started:
+            self._report("told to stop")
         failures = []
         for _, release in sorted(self._taken, key=lambda taken: taken[0]):
             try:
@@ -107,6 +110,8 @@ class Lifecycle:
         self._taken.clear()
         if failures:
             failures[0].raiseException()
+        if self._started:
+            self._report("stopped")
 
     def end_grace(self) -> None:
         """End the grace period, because a second request to stop came; the rest of the stop is unchanged."""

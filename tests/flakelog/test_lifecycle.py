@@ -69,10 +69,27 @@ def test_a_server_that_serves_has_a_grace_which_a_second_request_ends(asked_agai
     assert process.stopped and not process.serving and stopped == [] and "serving 3000 ms on" in lines[0]
     if asked_again:
         process.end_grace()
-        assert lines[1:] == ["told to stop again: the grace ends now"]
+        assert lines[1:-1] == ["told to stop again: the grace ends now"]
     else:
         clock.advance(3)
-    assert stopped == [None]
+    assert stopped == [None] and lines[-1] == "stopped"
+
+
+def test_a_log_tells_a_stop_from_a_kill():
+    process, lines = lifecycle(Clock())
+    process.begin_serving()
+    logs_close = Deferred()
+    process.take(Stage.LOGS, lambda: logs_close)
+    process.stop()
+    assert lines == ["told to stop"]
+    logs_close.callback(None)
+    assert lines == ["told to stop", "stopped"]
+
+
+def test_a_start_that_fails_reports_no_stop():
+    process, lines = lifecycle(Clock())
+    process.stop()
+    assert lines == []
 
 
 def test_a_start_that_fails_has_no_grace():
