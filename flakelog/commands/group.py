@@ -64,7 +64,12 @@ def describe(name: str, servers: str, as_json: bool) -> None:
             | {"partitions": [_position(position) for position in positions]}
         )
         return
-    print_line(f"{name}: {info.state}, {count_of(len(info.members), 'member')}, lag {described.lag:,}")
+    head = f"{name}: {info.state}, {count_of(len(info.members), 'member')}, lag {described.lag:,}"
+    if uncommitted := sum(at.committed is None for at in positions):
+        head += f", nothing committed in {count_of(uncommitted, 'partition')}"
+    if beyond := sum(at.is_beyond_end for at in positions):
+        head += f", committed beyond the end of {count_of(beyond, 'partition')}"
+    print_line(head)
     if positions:
         print_table(
             ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "HOST"),
@@ -145,9 +150,9 @@ def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> No
     from flakelog.operations import groups
 
     with client_of(servers) as client:
+        for name in names:
+            groups.check_deletable(client, name)
         if not yes:
-            for name in names:
-                groups.check_deletable(client, name)
             confirm(f"delete {', '.join(names)} with what they have committed?")
         for name in names:
             groups.delete_group(client, name)

@@ -52,6 +52,11 @@ class GroupPosition:
         """The number of offsets that are not committed yet; None if it is not known."""
         return lag_of(self.committed, self.end)
 
+    @property
+    def is_beyond_end(self) -> bool:
+        """True if the group has committed an offset that the log does not have yet, so that its readers fail."""
+        return self.committed is not None and self.end is not None and self.committed > self.end
+
 
 @dataclass(frozen=True)
 class GroupProgress:

@@ -10,6 +10,7 @@ from broker.client.blocking import Client
 from broker.client.core import Address, Partition, batched
 from broker.client.errors import BadAnswer, BrokerError
 from broker.client.group_requests import TRANSACTION, find_coordinator
+from broker.wire.errors import ErrorCode
 from flakelog.operations.errors import NotPossible
 from flakelog.operations.partitions import ask_each
 from flakelog.visible_text import count_of
@@ -85,11 +86,14 @@ def list_transactions(client: Client, states: Sequence[str] = ()) -> list[Listed
 
 
 def describe_transaction(client: Client, transactional_id: str) -> Transaction:
-    """Return the state of a transactional id, and the partitions of its open transaction."""
+    """Return the state of a transactional id, and the partitions of its open transaction. Raise NotPossible."""
     address = client.run(find_coordinator(client.core, transactional_id, TRANSACTION))
     fields = {"transactional_ids": (transactional_id,)}
     answer = client.run(client.core.ask(address, DESCRIBE_TRANSACTIONS, fields))
     state = answer.transaction_states[0]
+    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        listing = "`flakelog transactions list` shows those that there are"
+        raise NotPossible(f"there is no transactional id {transactional_id}; {listing}")
     if state.error_code:
         raise BrokerError(int(state.error_code), f"transactional id {transactional_id}")
     started_ms = (state.transaction_start_time - EPOCH) // timedelta(milliseconds=1)

@@ -8,9 +8,10 @@ import sys
 import pytest
 from confluent_kafka import Consumer
 
+from flakelog.admin import Admin
 from tests.compat.server_process import ROOT, ServerProcess
 from tests.compat.terminal import Terminal
-from tests.patience import SECONDS
+from tests.patience import SECONDS, until
 
 
 def objects(text):
@@ -178,7 +179,7 @@ def test_a_group_is_listed_and_described_with_its_lag(flakelog, broker):
         assert code == 1 and "stop them first" in errors
         assert "[y/N]" not in flakelog("group delete readers-a")[2]
         code, _, errors = flakelog("group delete readers-a --yes")
-        assert code == 1 and "NON_EMPTY_GROUP" in errors
+        assert code == 1 and "readers-a is Stable with 1 member; stop them first" in errors
     finally:
         consumer.close()
 
@@ -200,6 +201,24 @@ def test_a_groups_offsets_are_reset_once_that_was_meant(flakelog, broker):
     for place in ("latest", "@2013-01-01", "id:1"):
         assert flakelog(f"group reset-offsets readers-b --to {place} --execute")[0] == 0
     assert flakelog("group reset-offsets readers-b --to 9 --execute")[0] == 1
+
+
+def test_the_head_of_a_group_counts_partitions_that_its_lag_leaves_out(flakelog, broker):
+    flakelog("topic create grp-d")
+    flakelog("produce grp-d", b"a\nb\n")
+    with Admin(broker.address) as admin:
+        admin.reset_offsets("readers-d", {("grp-d", 0): 1_000})
+    head, *_ = flakelog("group describe readers-d")[1].splitlines()
+    assert head == "readers-d: Empty, 0 members, lag 0, committed beyond the end of 1 partition"
+    flakelog("group delete readers-d --yes")
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "readers-d", "enable.auto.commit": False})
+    consumer.subscribe(["grp-d"])
+    try:
+        until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "a partition")
+        head, *_ = flakelog("group describe readers-d")[1].splitlines()
+        assert head == "readers-d: Stable, 1 member, lag 0, nothing committed in 1 partition"
+    finally:
+        consumer.close()
 
 
 def test_a_group_can_be_given_offsets_before_it_reads_and_be_deleted(flakelog):

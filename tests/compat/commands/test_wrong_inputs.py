@@ -74,7 +74,7 @@ WRONG = [
     ("config get --broker 2147483647", 1, "2147483647"),
     ("transactions abort wrong 1 --start-offset 9223372036854775807 --yes", 1, "has 0 open transactions"),
     ("transactions find-hanging wrong --older-than 1000000000", 0, ""),
-    ("transactions describe " + "x" * 32_767, 1, "TRANSACTIONAL_ID_NOT_FOUND"),
+    ("transactions describe " + "x" * 32_767, 1, "there is no transactional id xxx"),
     ("quotas alter --client-id x --set producer_byte_rate=nan", 2, "'nan' is no number"),
     ("quotas alter --client-id x --set producer_byte_rate=1e400", 2, "'1e400' is no number"),
     ("id find 9223372036854775807", 1, "no message has id"),
@@ -87,7 +87,7 @@ WRONG = [
     ("config get --topic \udcff", 2, "is no UTF-8 text"),
     # --- groups, settings, quotas, transactions, partitions
     ("group describe w-none", 1, "w-none"),
-    ("group delete w-none --yes", 1, "GROUP_ID_NOT_FOUND"),
+    ("group delete w-none --yes", 1, "there is no group w-none"),
     ("group reset-offsets w-none --to earliest", 1, "name a topic it is to begin with"),
     ("config get", 2, "one of --topic NAME, --broker ID and --all-brokers"),
     ("config set --topic wrong retention.ms", 2, "'retention.ms' is no setting; give NAME=VALUE"),
@@ -103,7 +103,7 @@ WRONG = [
     ("user set ada --password-file PROPS --iterations 9", 2, "9 is not in the range 4096<=x<=16384"),
     ("user delete w-none --yes", 1, "user w-none has no password for SCRAM"),
     ("transactions list --state Lost", 2, "'Lost' is not one of"),
-    ("transactions describe w-none", 1, "TRANSACTIONAL_ID_NOT_FOUND"),
+    ("transactions describe w-none", 1, "there is no transactional id w-none"),
     ("transactions abort wrong 0 --start-offset 0 --yes", 1, "has 0 open transactions"),
     ("partitions describe wrong 9", 1, "has partitions 0 to 1, not 9"),
     # --- ids
