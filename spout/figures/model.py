@@ -202,7 +202,10 @@ def latency_ms(latencies: Sequence[int], share: float) -> int | None:
 
 
 class Rates:
-    """Changes between two snapshots of one run, the earlier of which may be missing."""
+    """Changes between two snapshots of one run, the earlier of which may be missing.
+
+    A count that is lower in the later one began again at 0, as those of a worker that Storm has started again.
+    """
 
     def __init__(self, before: Snapshot | None, after: Snapshot) -> None:
         self._before = before
@@ -214,10 +217,10 @@ class Rates:
         """Return how often a component's count rose in a second."""
         after = self._after.component(component).total(name)
         before = 0 if self._before is None else self._before.component(component).total(name)
-        return (after - before) / self._seconds
+        return (after - before if before <= after else after) / self._seconds
 
     def latency_ms(self, spout: str, share: float) -> int | None:
         """Return the time within which `share` of a spout's trees completed between the snapshots."""
         after = self._after.component(spout).latencies()
         before = [0] * len(after) if self._before is None else self._before.component(spout).latencies()
-        return latency_ms([a - b for a, b in zip(after, before)], share)
+        return latency_ms([a - b if b <= a else a for a, b in zip(after, before)], share)

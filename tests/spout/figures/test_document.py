@@ -30,6 +30,13 @@ def test_rates_are_those_since_the_document_before():
     assert document(after, FIGURES)["rates"]["log"]["emitted"] == 10.0
 
 
+def test_a_count_that_began_again_has_no_negative_rate():
+    again = replace(LOG, tasks=(TaskCounts(emitted=4),))
+    after = replace(FIGURES, at_ms=FIGURES.at_ms + 2_000, components=(again,))
+    assert FIGURES.component(LOG.name).total("emitted") > 4
+    assert document(after, FIGURES)["rates"]["log"]["emitted"] == 2.0
+
+
 def test_a_document_of_many_partitions_keeps_those_that_need_attention():
     many = [replace(PARTITION, partition=n, lag=n) for n in range(PARTITIONS_MAX + 10)]
     many[3] = replace(many[3], error="unusable")
