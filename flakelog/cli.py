@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from flakelog import garbage
 from flakelog.commands.arguments import bounded
 from flakelog.commands.exit_codes import (
     EXIT_CODES,
@@ -72,6 +73,7 @@ class Commands(click.Group):
         if home is None:
             return None
         command: click.Command = getattr(import_module(home), name)
+        garbage.resume()
         _add_exit_codes(command)
         bounded(command)
         _add_debug(command)

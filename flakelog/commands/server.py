@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from flakelog import garbage
 from flakelog.commands.arguments import Ensemble, Seconds, Whole
 from flakelog.commands.exit_codes import WrongSettings
 from flakelog.commands.server_processes import (
@@ -289,6 +290,8 @@ def _run(
     several = inherited is None and settings.server.processes > 1 and fixed != NO_BROKER
     if several:
         _check_options_of_several(run)
+    else:
+        _before_imports()
     with _directory(run, settings) as directory:
         if inherited is None and run.cluster_dir is None:
             check_left_out(settings, directory)
@@ -358,7 +361,6 @@ def _serve(
     from broker.net import reactor as fast
 
     fast.install(settings.server.busy_poll_us)
-    _leave_test_tools_out()
     from twisted.internet import reactor as installed
     from twisted.logger import Logger
 
@@ -368,6 +370,7 @@ def _serve(
     from flakelog.server.starter import Starter
     from flakelog.service_manager import notify
 
+    garbage.resume()
     reactor: Any = installed
     server_log.begin(run.log_format)
     log = Logger("flakelog")
@@ -432,8 +435,12 @@ def _announce(report: "Report", server: "Server") -> None:
         LoopingCall(notify, lambda _: None, "WATCHDOG=1").start(seconds)
 
 
-def _leave_test_tools_out() -> None:
-    """Keep kio from importing hypothesis, which takes as long as half a start where it is installed."""
+def _before_imports() -> None:
+    """Let `_serve` import quickly: without garbage collection, which it resumes, and without hypothesis.
+
+    kio imports hypothesis where it is installed, and that takes as long as half a start.
+    """
+    garbage.pause()
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 
