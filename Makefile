@@ -26,7 +26,8 @@ STORM_PY := benchmarks/storm_py/target/classpath
 ID_PACKAGES := build/id-packages
 STREAM_PACKAGES := build/stream-packages
 
-.PHONY: demo test venv python bytecode stock suites storm unit lint style types house docs compat bench soak dist clean \
+.PHONY: demo test venv python bytecode stock suites storm unit unit-broker unit-log unit-wire unit-worlds unit-others \
+  lint style types house docs compat bench soak dist clean \
   stage-compat stage-unit beside-compat
 .DEFAULT_GOAL := test
 
@@ -126,9 +127,12 @@ beside-compat:
 stage-unit:
 	+@$(call stage,unit)
 
-# The checks of lint run beside each other, each on one core. Make 4 prints each one's lines together.
+# Make 4 prints the lines of each of several checks together.
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
+# The checks of lint run beside each other, each on one core.
 lint: venv
-	@$(MAKE) --no-print-directory -j $(JOBS) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) style types house
+	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) style types house
 
 style:
 	$(BIN)/python -m flake8 --jobs 1
@@ -146,10 +150,31 @@ house:
 docs: venv
 	$(BIN)/mkdocs build --strict
 
-# The cores: no Java, no sockets; four to five minutes on two cores. The order of sets is fixed, so that a seed of a
-# simulation has one history.
+# The cores: no Java, no sockets; four to five minutes on two cores. Each part is one process of pytest, and the last has
+# all folders that no other names. Workers of xdist would take a quarter more CPU: each collects all tests, and sends each
+# result to another process. The order of sets is fixed, so that a seed of a simulation has one history.
+LOG := tests/broker/log
+WIRE := $(addprefix tests/broker/,handlers largest_requests record wire)
+WORLDS := $(addprefix tests/,oracle scenarios simulation)
+unit_part = PYTHONHASHSEED=0 $(BIN)/python -m pytest -p no:xdist -m 'not soak' $(1)
+
 unit: venv bytecode
-	PYTHONHASHSEED=0 $(BIN)/python -m pytest tests --ignore=tests/compat --ignore=tests/test_tidy.py -m 'not soak' -n $(JOBS)
+	@$(MAKE) --no-print-directory --keep-going -j $(JOBS) $(SYNC) unit-broker unit-log unit-wire unit-worlds unit-others
+
+unit-log:
+	$(call unit_part,$(LOG))
+
+unit-wire:
+	$(call unit_part,$(WIRE))
+
+unit-worlds:
+	$(call unit_part,$(WORLDS))
+
+unit-broker:
+	$(call unit_part,tests/broker $(addprefix --ignore=,$(LOG) $(WIRE)))
+
+unit-others:
+	$(call unit_part,tests $(addprefix --ignore=,tests/compat tests/test_tidy.py tests/broker $(WORLDS)))
 
 # Stock clients, real ZooKeeper, real Spark, the real server in a process of its own; a file stays in one process. They
 # often wait for other processes, so two more run than there are cores.
