@@ -12,6 +12,8 @@ from tests.compat.cluster_servers import PARTITIONS
 from tests.patience import SECONDS, until
 
 NAMES = count()
+PAUSE_SECONDS = 0.05
+"""Between two transactions, so that the load leaves CPU to what the test waits for."""
 
 
 class Load:
@@ -79,7 +81,7 @@ class TransactionLoad:
     `more` are settings of librdkafka, and `pause_s` is the time between two transactions.
     """
 
-    def __init__(self, cluster, more=None, pause_s=0):
+    def __init__(self, cluster, more=None, pause_s=PAUSE_SECONDS):
         self.cluster, self.topic = cluster, f"transactions-{next(NAMES)}"
         cluster.create(self.topic)
         self.committed = []

@@ -38,20 +38,24 @@ class Delivery(NamedTuple):
 
 
 class Load(threading.Thread):
-    """Sends numbered messages to all partitions until `end`, also while the broker is away for a moment."""
+    """Sends numbered messages to all partitions until `end`, also while the broker is away for a moment.
 
-    def __init__(self, address, topic, batch):
+    It sends `batch` messages to each partition, and pauses for `pause_s` before it sends more.
+    """
+
+    def __init__(self, address, topic, batch, pause_s=0.01):
         super().__init__()
         self.sent = 0
         self._client = Client(address)
         self._client.create_topic(topic, len(PARTITIONS))
         self._topic = topic
         self._batch = batch
+        self._pause_s = pause_s
         self._ends = threading.Event()
         self.start()
 
     def run(self):
-        while not self._ends.wait(0.01):
+        while not self._ends.wait(self._pause_s):
             for partition in PARTITIONS:
                 records = [BatchRecord(at, 0, None, b"%d" % (self.sent + at)) for at in range(self._batch)]
                 now_ms = time.time_ns() // 1_000_000  # Kafka deletes records that are older than its retention

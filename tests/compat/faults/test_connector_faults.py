@@ -108,7 +108,7 @@ def server(tmp_path_factory, zookeeper):
 
 
 def test_no_message_is_lost_or_repeated_without_reason(zookeeper, server, name):
-    load = Load(server.address, name, batch=5)
+    load = Load(server.address, name, batch=5, pause_s=0.05)
     with ConnectorGroup(f"{zookeeper.hosts}/faults", name) as group:
         faults = World.pause_consumer, World.kill_broker, World.kill_zookeeper, World.kill_consumer_while_another_joins
         run_round(World(group, load, zookeeper, server), faults, Random(0))
