@@ -24,7 +24,7 @@ STOP_TIMEOUT_S = 10
 POLL_S = 0.02
 TICK_MS = 500  # sessions time out after 2 ticks at least; ZooKeeper's default of 2 s would make tests of expiry slow
 MAX_SESSION_TIMEOUT_MS = 40_000  # ZooKeeper's default with its default tick
-HEAP = "-Xmx64m"
+JVM_OPTIONS = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # for a short life on a small machine
 SERVER = "org.apache.zookeeper.server.ZooKeeperServerMain"
 # Without snappy the server listens and answers `ruok` but never serves; without metrics-core it exits at once.
 JARS = ("zookeeper-3*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
@@ -68,7 +68,7 @@ class EmbeddedZooKeeper:
             f"maxClientCnxns=0\nmaxSessionTimeout={MAX_SESSION_TIMEOUT_MS}\n{tls}"
         )
         jars = classpath(JARS + TLS_JARS if self._tls else JARS)
-        command = [str(find_java().launcher), HEAP, "-cp", jars, SERVER, str(config)]
+        command = [str(find_java().launcher), *JVM_OPTIONS, "-cp", jars, SERVER, str(config)]
         with open(self.data_dir / "zookeeper.log", "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self._wait_until_it_serves()

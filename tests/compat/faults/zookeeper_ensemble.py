@@ -10,7 +10,7 @@ import socket
 import subprocess
 from contextlib import ExitStack, closing
 
-from coordination.embedded_zookeeper import HEAP, JARS, MAX_SESSION_TIMEOUT_MS, TICK_MS, classpath
+from coordination.embedded_zookeeper import JARS, JVM_OPTIONS, MAX_SESSION_TIMEOUT_MS, TICK_MS, classpath
 from coordination.free_port import FreePort
 from coordination.java import find_java
 from tests.patience import SECONDS, until
@@ -80,7 +80,7 @@ class ZooKeeperEnsemble:
         config = CONFIG.format(max_session_timeout_ms=MAX_SESSION_TIMEOUT_MS, **fields)
         servers = [f"server.{n}=127.0.0.1:{ports[1]}:{ports[2]}\n" for n, ports in self._ports.items()]
         (directory / "zoo.cfg").write_text(config + "".join(servers))
-        command = [str(find_java().launcher), HEAP, "-cp", classpath(JARS), SERVER, str(directory / "zoo.cfg")]
+        command = [str(find_java().launcher), *JVM_OPTIONS, "-cp", classpath(JARS), SERVER, str(directory / "zoo.cfg")]
         with (directory / "log").open("ab") as log:
             self._processes[number] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
