@@ -53,6 +53,7 @@ LOST = {
 }
 """Errors of a session; a new one mends them."""
 EPOCH_MAX = 2**31 - 1
+_record = tuple.__new__  # as FetchPartition(...), at half its price
 
 Key: TypeAlias = tuple[str, int]  # topic, partition
 
@@ -98,7 +99,7 @@ class FetchSession:
         self._leader_epochs: dict[Key, int] = {}
         self._changed: dict[Key, None] = {}  # partitions that the session may know otherwise than they are wanted
         self._known: dict[Key, FetchPartition] = {}  # what the broker was asked for last
-        self._keys: dict[PartitionKey, Key] = {}  # of the known, by their names in requests
+        self._keys: dict[str | UUID, dict[int, Key]] = {}  # of the known, by their topics' names in requests
         self._ends: dict[Key, tuple[int, int]] = {}  # the end and the start of the log that each was told last
         self._id = NO_SESSION_ID
         self._epoch = INITIAL_EPOCH
@@ -121,8 +122,8 @@ class FetchSession:
 
         That ask is never answered.
         """
-        key = ask.key
-        replaced = self._remove(key)
+        key = ask.topic, ask.partition
+        replaced = self._remove(key) if key in self._asks else None
         self._asks[key] = ask
         self._leader_epochs[key] = leader_epoch
         self._without_id += ask.topic_id is None
@@ -177,10 +178,15 @@ class FetchSession:
         self._id = response.session_id
         self._epoch = INITIAL_EPOCH if self._id == NO_SESSION_ID else _next(self._epoch)
         answered = []
+        topic: str | UUID | None = None
+        keys: dict[int, Key] = {}
         for result in response.partitions:
-            key = self._keys.get((result.topic, result.partition))
+            if result.topic is not topic:
+                topic = result.topic
+                keys = self._keys.get(topic, {})
+            key = keys.get(result.partition)
             ask = self._asks.get(key) if key is not None else None
-            if key is None or ask is None or not self._is_asked_so(ask) or not self._is_news(key, result):
+            if key is None or ask is None or not self._is_asked_so(key, ask) or not self._is_news(key, result):
                 continue
             self._remove(key)
             self._changed[key] = None
@@ -214,15 +220,23 @@ class FetchSession:
         partitions, forgotten = [], []
         for key in self._changed:
             known, asked = self._known.get(key), self._asked(key)
-            if known is not None and (asked is None or asked.topic != known.topic):
+            if known is not None and (asked is None or asked[:2] != known[:2]):
                 forgotten.append((known.topic, known.partition))
-                del self._known[key], self._keys[known.topic, known.partition]
+                del self._known[key]
+                self._name_no_more(known)
             if asked is not None and asked != known:
                 partitions.append(asked)
                 self._known[key] = asked
-                self._keys[asked.topic, asked.partition] = key
+                if known is None or known.topic is not asked.topic:
+                    self._keys.setdefault(asked.topic, {})[asked.partition] = key
         self._changed.clear()
         return partitions, forgotten
+
+    def _name_no_more(self, forgotten: FetchPartition) -> None:
+        keys = self._keys[forgotten.topic]
+        del keys[forgotten.partition]
+        if not keys:
+            del self._keys[forgotten.topic]
 
     def _asked(self, key: Key) -> FetchPartition | None:
         """Return an ask as requests have it, None if the partition is not wanted."""
@@ -230,15 +244,15 @@ class FetchSession:
         if ask is None:
             return None
         topic = ask.topic_id if self._by_id and ask.topic_id is not None else ask.topic
-        epochs = self._leader_epochs[key], ask.last_epoch
-        return FetchPartition(topic, ask.partition, ask.offset, ask.max_bytes, *epochs, ask.log_start_offset)
+        epoch = self._leader_epochs[key]
+        fields = topic, ask.partition, ask.offset, ask.max_bytes, epoch, ask.last_epoch, ask.log_start_offset
+        return _record(FetchPartition, fields)
 
-    def _is_asked_so(self, ask: PartitionAsk) -> bool:
+    def _is_asked_so(self, key: Key, ask: PartitionAsk) -> bool:
         """Return True if the answer is to this ask, and not to one that it replaced while the request was out.
 
         An answer counts only in the leader epoch that was asked in: the log may have been cut since (rule E5).
         """
-        key = ask.key
         known = self._known.get(key)
         if known is None or known.fetch_offset != ask.offset or known.current_leader_epoch != self._leader_epochs[key]:
             return False
@@ -253,7 +267,7 @@ class FetchSession:
         start = NO_OFFSET if self._replica_id == CONSUMER else result.log_start_offset
         end = end_of(result, self._isolation_level), start
         before, self._ends[key] = self._ends.get(key), end
-        return result.size > 0 or end != before
+        return end != before or result.size > 0
 
     def _wait_ms(self, now_ms: int) -> int:
         """Return how long the broker may hold the next request; see the module."""

@@ -174,9 +174,10 @@ class FollowedPartitions:
             return None
         if number:
             self._ports.logs.appended(log)
-        log.know_last_id(copy.last_id)
+        if copy.last_id > log.last_id:
+            log.know_last_id(copy.last_id)
         self._follow_offsets(log, copy, now)
-        if _waits_for_disk(log):
+        if log.waiting_acks and _waits_for_disk(log):
             self._go_on_once_on_disk(fetcher, log, now)
         else:
             fetcher.go_on(log, now)
@@ -192,9 +193,10 @@ class FollowedPartitions:
         end = min(copy.high_watermark, log.log_end_offset)
         if end > log.replicated_to:
             log.move_replicated_to(end)
-        start = min(copy.log_start_offset, log.high_watermark)
-        if start > log.log_start_offset:
-            self._ports.logs.delete_records(log, start, now)
+        if copy.log_start_offset > log.log_start_offset:
+            start = min(copy.log_start_offset, log.high_watermark)
+            if start > log.log_start_offset:
+                self._ports.logs.delete_records(log, start, now)
 
     def _go_on_once_on_disk(self, fetcher: ReplicaFetcher, log: PartitionLog, now: Now) -> None:
         """Ask for more when the disk has all records, because asking confirms them (rule S3)."""

@@ -32,6 +32,7 @@ CHECKS_MAX = 3
 """So often are records asked for that fail a check."""
 SOON_MS = 100
 """The pause after an answer of a leader that has not taken its order yet. It takes the order soon."""
+_record = tuple.__new__  # as PartitionAsk(...) and Copy(...), at half their price
 NOT_LEADING_YET = frozenset({
     ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID
 })  # fmt: skip
@@ -165,11 +166,13 @@ class ReplicaFetcher:
 
     def go_on(self, log: PartitionLog, now: Now) -> None:
         """Fetch a partition from its log's end, because what came before is appended."""
-        followed = self._of(log)
-        if followed is not None:
+        key = log.topic, log.partition
+        followed = self._followed.get(key)
+        if followed is not None and followed.log is log:
             followed.failed_checks = 0
-            self._stalled.pop(log.name, None)
-            self._want((log.topic, log.partition), followed, now)
+            if self._stalled:
+                self._stalled.pop(log.name, None)
+            self._want(key, followed, now)
 
     def failed_check(self, log: PartitionLog, reason: str, now: Now) -> bool:
         """Ask again for records that failed a check, over a new connection. Return False if the partition stops."""
@@ -201,7 +204,7 @@ class ReplicaFetcher:
         log = followed.log
         followed.retry_ms = None
         last_epoch = log.epochs[-1][0] if log.epochs else leader_epochs.NO_EPOCH
-        ask = PartitionAsk(
+        fields = (
             *key,
             log.log_end_offset,
             self._limits.partition_max_bytes,
@@ -209,7 +212,7 @@ class ReplicaFetcher:
             last_epoch,
             log.log_start_offset,
         )
-        self._session.want(ask, now.ms, followed.leader_epoch)
+        self._session.want(_record(PartitionAsk, fields), now.ms, followed.leader_epoch)
         self._pending.fetches = True
 
     def _try_later(self, key: Key, followed: _Followed, pause_ms: int, now: Now) -> None:
@@ -262,7 +265,7 @@ class ReplicaFetcher:
             return []
         decisions = []
         for ask, result in self._session.accept(response, now.ms):
-            followed = self._followed.get(ask.key)
+            followed = self._followed.get((ask.topic, ask.partition))
             if followed is None:
                 continue
             decision = decide(followed.log, result)
@@ -292,7 +295,7 @@ def decide(log: PartitionLog, result: FetchedPartition) -> Decision | None:
         return Truncate(log, start, is_anew=True, last_id=result.last_id)
     records = result.records
     assert not isinstance(records, FileRegion), "an answer that came over a connection has bytes"
-    return Copy(log, memoryview(records), result.ids, result.high_watermark, start, result.last_id)
+    return _record(Copy, (log, memoryview(records), result.ids, result.high_watermark, start, result.last_id))
 
 
 def truncation_offset(log: PartitionLog, epoch: int, end_offset: int) -> int:

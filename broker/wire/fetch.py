@@ -77,6 +77,8 @@ NO_REPLICA = b"\xff\xff\xff\xff"
 """No preferred read replica, in a partition of the answer."""
 _REPLICA_STATE = struct.Struct(">iq")
 _IDS_TAG = uvarint(tags.IDS)
+_ONLY_IDS = uvarint(1) + _IDS_TAG
+"""The head of a section of tagged fields that has the ids alone, as in nearly all answers to followers."""
 _record = tuple.__new__  # as FetchPartition(...), at half its price
 
 
@@ -341,7 +343,7 @@ def _result(version: int, item: FetchedPartition) -> bytes:
         head = _RESULT_V4.pack(item.partition, item.error_code, item.high_watermark, item.last_stable_offset)
     aborted = item.aborted
     if not aborted:
-        return head + nothing_aborted(version, aborted is not None)
+        return head + _NOTHING_ABORTED[version >= FLEXIBLE, version >= PREFERRED_REPLICAS, aborted is not None]
     flexible = version >= FLEXIBLE
     end = b"\0" if flexible else b""
     aborted_entries = b"".join([_ABORTED.pack(*transaction) + end for transaction in aborted])
@@ -370,18 +372,22 @@ def _put_tags(
     ids = item.ids
     if ids is None and item.last_id != tags.NO_ID:
         ids = IdRegion(item.last_id, b"")
-    gathered.append(uvarint((item.diverging is not None) + (leader is not None) + (ids is not None)))
-    if item.diverging is not None:
-        epoch_end = _EPOCH_END.pack(*item.diverging) + b"\0"
-        gathered += (uvarint(DIVERGING), uvarint(len(epoch_end)), epoch_end)
-    if leader is not None:
-        payload = leader_payload(leader)
-        gathered += (uvarint(CURRENT_LEADER), uvarint(len(payload)), payload)
-    if ids is None:
-        return gathered
+    if ids is not None and item.diverging is None and leader is None:
+        gathered.append(_ONLY_IDS)
+    else:
+        gathered.append(uvarint((item.diverging is not None) + (leader is not None) + (ids is not None)))
+        if item.diverging is not None:
+            epoch_end = _EPOCH_END.pack(*item.diverging) + b"\0"
+            gathered += (uvarint(DIVERGING), uvarint(len(epoch_end)), epoch_end)
+        if leader is not None:
+            payload = leader_payload(leader)
+            gathered += (uvarint(CURRENT_LEADER), uvarint(len(payload)), payload)
+        if ids is None:
+            return gathered
+        gathered.append(_IDS_TAG)
     entries = ids.entries
     size = tags.BASE_OFFSET.size + (entries.length if isinstance(entries, FileRegion) else len(entries))
-    gathered += (_IDS_TAG, uvarint(size), tags.BASE_OFFSET.pack(ids.base_offset))
+    gathered += (uvarint(size), tags.BASE_OFFSET.pack(ids.base_offset))
     if not isinstance(entries, FileRegion):
         gathered.append(entries)
         return gathered
@@ -424,12 +430,15 @@ def _decode_result(version: int, data: memoryview, position: int, topic: str | U
     head = _RESULT_V5 if version >= 5 else _RESULT_V4
     item = FetchedPartition(topic, *head.unpack_from(data, position))
     position += head.size
-    number, position = read_length(data, position, flexible)
-    aborted = []
-    for _ in range(number):
-        aborted.append(_ABORTED.unpack_from(data, position))
-        position = skip_tags(data, position + 16) if flexible else position + 16
-    item.aborted = None if number < 0 else tuple(aborted)
+    if flexible and not data[position]:  # null, as in each answer to a follower: without a call
+        position += 1
+    else:
+        number, position = read_length(data, position, flexible)
+        aborted = []
+        for _ in range(number):
+            aborted.append(_ABORTED.unpack_from(data, position))
+            position = skip_tags(data, position + 16) if flexible else position + 16
+        item.aborted = None if number < 0 else tuple(aborted)
     position += 4 if version >= PREFERRED_REPLICAS else 0
     size, position = read_length(data, position, flexible)
     end = position + max(size, 0)
@@ -437,7 +446,9 @@ def _decode_result(version: int, data: memoryview, position: int, topic: str | U
         raise WireError(f"records say {size} bytes, {len(data) - position} are left")
     item.records = data[position:end]
     position = end
-    if flexible:
+    if flexible and size > 0 and (sole := _sole_ids(data, position)) is not None:
+        item.ids, position = sole
+    elif flexible:
         fields, position = read_tags(data, position)
         if DIVERGING in fields:
             item.diverging = _EPOCH_END.unpack_from(fields[DIVERGING])
@@ -451,3 +462,18 @@ def _decode_result(version: int, data: memoryview, position: int, topic: str | U
             else:
                 item.last_id = base_offset
     return item, position
+
+
+def _sole_ids(data: memoryview, position: int) -> tuple[IdRegion, int] | None:
+    """Return the ids, and the position after them, of a section of tagged fields that has few ids and nothing else.
+
+    Return None for any other section, which `read_tags` reads with a call for each number.
+    """
+    head = position + len(_ONLY_IDS)
+    if data[position:head] != _ONLY_IDS or not tags.BASE_OFFSET.size <= (size := data[head]) < 0x80:
+        return None
+    entries, end = head + 1 + tags.BASE_OFFSET.size, head + 1 + size
+    if end > len(data):
+        return None
+    (base_offset,) = tags.BASE_OFFSET.unpack_from(data, head + 1)
+    return IdRegion(base_offset, bytes(data[entries:end])), end

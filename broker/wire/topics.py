@@ -45,10 +45,19 @@ def topic(value: str | UUID, flexible: bool, by_id: bool) -> bytes:
 
 
 def by_topic(items: list[_Item]) -> list[tuple[str | UUID, list[_Item]]]:
-    """Group items by topic in their order. The fast path for a single item, the usual case, makes no dictionary."""
+    """Group items by topic in their order. The fast path for a single item, the usual case, makes no dictionary.
+
+    Items of one topic mostly follow each other. So only another topic than the last one is looked up: the hash of an id
+    takes a call.
+    """
     if len(items) == 1:
         return [(items[0].topic, items)]
     grouped: dict[str | UUID, list[_Item]] = {}
+    topic: str | UUID | None = None
+    of_topic: list[_Item] = []
     for item in items:
-        grouped.setdefault(item.topic, []).append(item)
+        if item.topic is not topic:
+            topic = item.topic
+            of_topic = grouped.setdefault(topic, [])
+        of_topic.append(item)
     return list(grouped.items())

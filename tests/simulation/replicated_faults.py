@@ -226,8 +226,8 @@ def counts_fetches_of_earlier_epochs(patch):
 def takes_answers_of_earlier_epochs(patch):
     """E5: a follower takes an answer to a fetch of an earlier epoch, and one of an earlier leader."""
 
-    def is_asked_so(session, ask):
-        asked_partition, known_partition = session._asked(ask.key), session._known.get(ask.key)
+    def is_asked_so(session, key, ask):
+        asked_partition, known_partition = session._asked(key), session._known.get(key)
         is_known = known_partition is not None and asked_partition is not None
         return is_known and asked_partition[:3] == known_partition[:3]
 

@@ -189,6 +189,27 @@ def test_we_read_our_own_answer(version, with_ids):
     assert fetch.decode_response(version, memoryview(body), 0) == response
 
 
+@pytest.mark.parametrize("entries", [1, 5, 6, 1_000])
+def test_few_and_many_ids_of_a_follower_are_read_and_cut_at_any_byte_a_wire_error(entries):
+    """Up to 127 bytes of ids are read at once, and more like any other tag."""
+    ids = IdRegion(100, b"i" * 20 * entries)
+    answered = FetchedPartition(UUID(int=5), 3, 0, 7, 7, 0, None, RECORDS, ids)
+    body = bytes_of(fetch.encode_response(17, FetchResponse([answered])))
+    assert fetch.decode_response(17, memoryview(body), 0).partitions == [answered]
+    for end in range(min(len(body), 300)):
+        with pytest.raises(WireError):
+            fetch.decode_response(17, memoryview(body)[:end], 0)
+
+
+def test_partitions_of_two_topics_in_turn_are_grouped_by_topic():
+    answered = [FetchedPartition(topic, number) for number in range(2) for topic in ("flights", "trains")]
+    body = bytes_of(fetch.encode_response(12, FetchResponse(answered)))
+    read = fetch.decode_response(12, memoryview(body), 0).partitions
+    assert [(partition.topic, partition.partition) for partition in read] == [
+        ("flights", 0), ("flights", 1), ("trains", 0), ("trains", 1)
+    ]  # fmt: skip
+
+
 # --- regions -----------------------------------------------------------------------------------------------------
 
 
