@@ -141,9 +141,16 @@ class PartitionLog:
 
         That is the start of the first open transaction, or the high watermark if no transaction is open.
         """
+        return self.readable_ends[1]
+
+    @property
+    def readable_ends(self) -> tuple[int, int]:
+        """Return the high watermark and the last stable offset."""
         high_watermark = self.high_watermark
         unstable = self.producers.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None else max(min(unstable, high_watermark), self.log_start_offset)
+        if unstable is None:
+            return high_watermark, high_watermark
+        return high_watermark, max(min(unstable, high_watermark), self.log_start_offset)
 
     def move_replicated_to(self, offset: int) -> None:
         """Set `replicated_to`. This is the only method that moves the high watermark for the sake of other replicas.

@@ -7,6 +7,8 @@
 A high watermark that has risen, and an ISR that has changed, may answer the requests that wait for the log.
 """
 
+from collections.abc import Callable
+
 from broker.log.partition_log import PartitionLog
 from broker.membership.isr_proposals import IsrProposals
 from broker.membership.replica_ports import ReplicaPorts
@@ -25,14 +27,13 @@ class LedPartitions:
             ports.peer_calls, ports.image, ports.broker_id, ports.broker_epoch, self._answered
         )
         self._partitions: dict[PartitionLog, Partition] = {}
+        self.find: Callable[[PartitionLog], Partition | None] = self._partitions.get
+        """Returns the leader's view of a log's partition; None if this broker does not lead it, or has the only copy.
+        Without a call of Python, because each fetch of a follower asks for each of its partitions."""
         self._to_ask: dict[Partition, None] = {}
         """Partitions with a proposal that is asked for at its time."""
         self._check_ms: int | None = None
         """When the lag of all followers is looked at; None while there is no partition."""
-
-    def find(self, log: PartitionLog) -> Partition | None:
-        """Return the leader's view of a log's partition; None if this broker does not lead it, or has the only copy."""
-        return self._partitions.get(log)
 
     def all(self) -> list[Partition]:
         return list(self._partitions.values())
@@ -72,7 +73,8 @@ class LedPartitions:
         begins_later = follower is not None and log_start_offset > follower.log_start_offset
         if partition.fetched(follower_id, offset, log_start_offset, broker_epoch, now) or begins_later:
             self._ports.touch(partition.log, now, upto=partition.log.high_watermark)
-        self._propose(partition, now)
+        if partition.next_deadline_ms() is not None:
+            self._propose(partition, now)
 
     def configured(self, now: Now) -> None:
         """Note that settings of topics have changed, among them perhaps min.insync.replicas."""

@@ -24,7 +24,6 @@ from broker.now import Now
 from broker.record.records import LONG_MAX
 from broker.replication import offset_checkpoint
 from broker.replication.offset_checkpoint import OffsetCheckpointDamaged
-from broker.replication.partition import Partition
 from broker.wire.fetch import FetchResponse
 
 LOGS_READY = "logs were truncated, or leader epochs, high watermarks or the broker's life written"
@@ -39,6 +38,8 @@ class ReplicaManager:
         self.led = LedPartitions(ports)
         self.partition_of = self.led.find
         """Returns the leader's view of a log's partition; None if it has one copy, or another broker leads it."""
+        self.fetched = self.led.fetched
+        """Notes a follower's fetch, in the life of it that has this broker epoch."""
         self.followed = FollowedPartitions(ports)
         self.life = LifeFile(ports.logs, ports.report)
         self._copied: dict[tuple[str, int], PartitionLog] = {}
@@ -201,14 +202,6 @@ class ReplicaManager:
     def configured(self, now: Now) -> None:
         """Note that settings of topics have changed."""
         self.led.configured(now)
-
-    # --- fetches of followers ------------------------------------------------------------------------------------
-
-    def fetched(
-        self, partition: Partition, follower_id: int, offset: int, log_start_offset: int, epoch: int, now: Now
-    ) -> None:
-        """Note a follower's fetch, in the life of it that has this broker epoch."""
-        self.led.fetched(partition, follower_id, offset, log_start_offset, epoch, now)
 
     # --- fetches from leaders ------------------------------------------------------------------------------------
 

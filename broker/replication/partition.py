@@ -198,8 +198,12 @@ class Partition:
 
     @property
     def has_min_isr(self) -> bool:
-        """Return True if the ISR has enough members for acks=all."""
-        return len(self.isr) >= self.min_isr
+        """Return True if the ISR has enough members for acks=all: as many as the topic wants, or all replicas."""
+        state = self.state  # not by the properties: each append asks
+        if state is None:
+            return self.min_isr <= 0
+        in_sync = len(state.isr)
+        return in_sync >= self.log.config.min_insync_replicas or in_sync >= len(state.replicas)
 
     @property
     def is_under_replicated(self) -> bool:
@@ -252,8 +256,12 @@ class Partition:
         ):
             self._find_others()
         if self._others:
-            followers = self.followers
-            end = min([followers[other].end_offset if other in followers else UNKNOWN_OFFSET for other in self._others])
+            end, followers = LONG_MAX, self.followers
+            for other in self._others:
+                follower = followers.get(other)
+                end_of_other = UNKNOWN_OFFSET if follower is None else follower.end_offset
+                if end_of_other < end:
+                    end = end_of_other
             if end > log.replicated_to:
                 log.move_replicated_to(end)
 
@@ -283,22 +291,39 @@ class Partition:
 
         Raise ApiError as `follower` does.
         """
-        follower = self.follower(follower_id, broker_epoch)
+        follower, state = self.follower(follower_id, broker_epoch), self.state
         if follower.rests_in is not None:
             follower.wake(self.log)
         follower.fetched(offset, log_start_offset, broker_epoch, self.log.log_end_offset, now.ms)
-        may_join = follower_id not in self.isr and self._proposed is None and now.ms >= self._pause_ends_ms
-        if may_join and self._is_in_sync(follower):
-            self._propose({*self.isr, follower_id}, now)
+        if state is None or follower_id not in state.isr:
+            may_join = self._proposed is None and now.ms >= self._pause_ends_ms
+            if may_join and self._is_in_sync(follower):
+                self._propose({*self.isr, follower_id}, now)
         return self._advance()
+
+    def fetched_again(self, follower_id: int, offset: int, broker_epoch: int, now_ms: int) -> bool:
+        """Note that a follower repeats its last fetch. Return False if that may tell more: then call `fetched`.
+
+        A member of the ISR that repeats the offset of its last fetch, in the same life, tells only that it is there.
+        """
+        follower, state = self.followers.get(follower_id), self.state
+        if follower is None or state is None or follower_id not in state.isr:
+            return False
+        if follower.end_offset != offset or follower.broker_epoch != broker_epoch or follower.rests_in is not None:
+            return False
+        log = self.log
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            return False
+        follower.fetched(offset, follower.log_start_offset, broker_epoch, log.log_end_offset, now_ms)
+        return True
 
     def rest(self, follower_id: int, session: RepeatedFetch) -> Follower | None:
         """Let a follower rest in the session that it has just fetched in. Return None if each fetch must be noted.
 
         A follower outside of the ISR may join it at any fetch. A fetch in another life was not noted.
         """
-        follower = self.followers.get(follower_id)
-        if follower is None or follower.broker_epoch != session.life or follower_id not in self.isr:
+        follower, state = self.followers.get(follower_id), self.state
+        if follower is None or follower.broker_epoch != session.life or state is None or follower_id not in state.isr:
             return None
         if follower.end_offset != self.log.log_end_offset:
             return None

@@ -1,6 +1,6 @@
 """One pass over the partitions of a Fetch: what each can be answered now."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -38,6 +38,8 @@ ZSTD_VERSION = 10
 FEW_ENTRIES_BYTES = 1_024
 """So many bytes of an id index are sent with the answer, and more from the file."""
 
+FindLed: TypeAlias = Callable[[PartitionLog], Partition | None]
+"""Returns the leader's view of a log's partition."""
 Results: TypeAlias = list[tuple[WantedPartition, FetchedPartition]]
 Unread: TypeAlias = list[tuple[NotCached, PartitionLog | None, int]]
 """Logs, each with an offset whose position has to be looked up on the disk, or verified, first."""
@@ -71,6 +73,7 @@ def collect(
     generation = call.services.hosted.generation
     wants_ids, committed = request.wants_ids, request.isolation_level == READ_COMMITTED
     is_follower, rights = request.replica_id >= 0, call.rights
+    find_led = _led_partitions(call)
     granted = () if rights is None or rights.granted_at != rights.authorizer.generation else rights.granted
     if so_far is None:
         bytes_left, size = bytes_max(call), 0
@@ -78,8 +81,7 @@ def collect(
     else:
         bytes_left, size, bytes_min = so_far.bytes_left, so_far.size, so_far.bytes_min
     enough = not partitions and session is None
-    results: Results = []
-    unread: Unread = []
+    results, unread = Results(), Unread()
     for wanted in partitions if session is None else session.with_news(partitions, generation):
         requested = topic, partition, offset, limit, leader_epoch, last_epoch, _ = wanted.requested
         diverging, limit = None, limit if limit < bytes_left else bytes_left
@@ -89,10 +91,12 @@ def collect(
             log = wanted.log
             if log is None or wanted.generation != generation or (is_follower and log.offline is not None):
                 log = _find(call, wanted, generation)
-            if leader_epoch != NO_EPOCH:
+            if leader_epoch != NO_EPOCH and leader_epoch != log.leader_epoch:
                 log.check_leader_epoch(leader_epoch)
-            if is_follower or call.version < ZSTD_VERSION:
-                _check(call, log, requested)
+            if is_follower:
+                _led_for(call, find_led, log, requested)
+            if call.version < ZSTD_VERSION:
+                _check_compression(log)
             if last_epoch >= 0 and (diverging := _diverging(log, requested, is_follower)) is not None:
                 records, ids, aborted = EMPTY, None, None
             elif is_follower:
@@ -100,19 +104,17 @@ def collect(
             else:
                 records, ids, aborted = log_reader.read(log, offset, limit, not size, wants_ids, committed, waits)
         except ApiError as error:
-            result = _refused(call, error, wanted)
-            enough = True
+            result, enough = _refused(call, error, wanted), True
         except NotCached as cold:
             unread.append((cold, wanted.log, offset))
             continue
         else:
+            high_watermark, stable = log.readable_ends
             result = FetchedPartition(
-                topic, partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted, records,
-                ids, diverging,
-            )  # fmt: skip
+                topic, partition, 0, high_watermark, stable, log.log_start_offset, aborted, records, ids, diverging
+            )
             length = records.length if records.__class__ is FileRegion else len(records)
-            size += length
-            bytes_left = bytes_left - length if bytes_left > length else 0
+            size, bytes_left = size + length, bytes_left - length if bytes_left > length else 0
             if records.__class__ is FileRegion:
                 # No records will be added to an older segment.
                 enough = enough or records.file is not log.segments.active.log
@@ -193,23 +195,38 @@ def _find(call: RequestContext, wanted: WantedPartition, generation: int) -> Par
     return log
 
 
-def _check(call: RequestContext, log: PartitionLog, requested: FetchPartition) -> None:
-    if call.request.replica_id >= 0:
-        _led_for(call, log, requested).follower(call.request.replica_id, call.request.replica_epoch)
-    if call.version < ZSTD_VERSION and log.config.compression_type == Codec.ZSTD.name.lower():
+def _check_compression(log: PartitionLog) -> None:
+    if log.config.compression_type == Codec.ZSTD.name.lower():
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{log.name} is compressed by zstd")
 
 
-def _led_for(call: RequestContext, log: PartitionLog, requested: FetchPartition) -> Partition:
+def _finds_none(log: PartitionLog) -> None:
+    """Return None, because the client is no follower."""
+
+
+def _led_partitions(call: RequestContext) -> FindLed:
+    """Return what finds the leader's view of a log's partition for a follower.
+
+    Followers come over listeners of brokers only, so that it finds none for other clients.
+    """
+    services = call.services
+    if call.request.replica_id < 0 or services.replication is None or not services.serves_brokers(call.listener):
+        return _finds_none
+    return services.replication.partition_of
+
+
+def _led_for(call: RequestContext, find_led: FindLed, log: PartitionLog, requested: FetchPartition) -> Partition:
     """Return the leader's view of a partition for a follower; raise ApiError if it is none of the partition's.
 
-    Followers come over listeners of brokers only. The errors are those that Kafka has for strangers.
+    The errors are those that Kafka has for strangers, and for an earlier life of the follower.
     """
-    services, replica_id = call.services, call.request.replica_id
-    if services.replication is not None and services.serves_brokers(call.listener):
-        partition = services.replication.partition_of(log)
-        if partition is not None and replica_id in partition.followers:
-            return partition
+    request = call.request
+    replica_id, partition = request.replica_id, find_led(log)
+    follower = None if partition is None else partition.followers.get(replica_id)
+    if partition is not None and follower is not None:
+        if follower.broker_epoch > request.replica_epoch:
+            partition.follower(replica_id, request.replica_epoch)  # raises, unless the follower names no life
+        return partition
     named = requested.current_leader_epoch >= 0
     code = ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER
     raise ApiError(code, f"node {replica_id} is no replica of {log.name}")
@@ -225,7 +242,7 @@ def note_fetches(
     `collect` answers the errors.
     """
     services, request = call.services, call.request
-    generation = services.hosted.generation
+    generation, find_led = services.hosted.generation, _led_partitions(call)
     all_sound = True
     for wanted in session.to_note(partitions) if isinstance(session, FollowerSession) else partitions:
         requested = wanted.requested
@@ -234,8 +251,9 @@ def note_fetches(
             log = wanted.log
             if log is None or wanted.generation != generation or log.offline is not None:
                 log = _find(call, wanted, generation)
-            log.check_leader_epoch(requested.current_leader_epoch)
-            partition = _led_for(call, log, requested)
+            if requested.current_leader_epoch != log.leader_epoch:
+                log.check_leader_epoch(requested.current_leader_epoch)
+            partition = _led_for(call, find_led, log, requested)
             if not log.log_start_offset <= offset <= log.log_end_offset:
                 continue
             if requested.last_fetched_epoch >= 0 and _diverging(log, requested, True) is not None:

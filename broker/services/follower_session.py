@@ -52,6 +52,8 @@ class FollowerSession(FetchSession):
         """The broker epoch in which the follower fetches."""
         self._changed = dict.fromkeys(partitions.values())
         """The partitions that may have something new, longest waiting first."""
+        self._unnoted = dict.fromkeys(self._changed)
+        """The partitions whose fetch the leader's view does not know yet: those that a request has named since."""
         self._by_log: dict[PartitionLog, WantedPartition] = {}
         """The partitions by the logs that the session listens to."""
         self._led: dict[WantedPartition, Partition] = {}
@@ -83,14 +85,16 @@ class FollowerSession(FetchSession):
             if partition is None:
                 partition = partitions[key] = WantedPartition(requested)
             else:
-                self._wake(partition)
+                if partition.log in self._resting:
+                    self._wake(partition)
                 partition.renew(requested)
-            self._changed[partition] = None
+            self._changed[partition] = self._unnoted[partition] = None
         for key in request.forgotten:
             partition = partitions.pop(key, None)
             if partition is not None:
                 self._unlisten(partition)
                 self._changed.pop(partition, None)
+                self._unnoted.pop(partition, None)
                 self._untold.pop(partition, None)
 
     def to_read(self, generation: int) -> list[WantedPartition]:
@@ -110,12 +114,32 @@ class FollowerSession(FetchSession):
         self._is_wait_over = True
 
     def to_note(self, partitions: Iterable[WantedPartition]) -> list[WantedPartition]:
-        """Return those of the partitions to read whose followers do not rest."""
-        resting = self._resting
-        return [partition for partition in partitions if partition.log not in resting]
+        """Return those of the partitions to read whose fetch must be noted.
+
+        A follower that rests needs no note. A partition that the request does not name is fetched from the same offset
+        again. Its follower is noted here, if that tells no more than that the follower is still there.
+        """
+        resting, unnoted, to_note = self._resting, self._unnoted, []
+        for partition in partitions:
+            if partition.log in resting:
+                continue
+            if partition in unnoted or not self._note_again(partition):
+                to_note.append(partition)
+        return to_note
+
+    def _note_again(self, wanted: WantedPartition) -> bool:
+        """Note a fetch that differs from the last one in its time only. Return False if it may tell more.
+
+        While the follower's newest epoch is the leader's, no deletion of the leader makes their logs diverge.
+        """
+        requested, led = wanted.requested, self._led.get(wanted)
+        if led is None or requested.last_fetched_epoch != led.log.leader_epoch:
+            return False
+        return led.fetched_again(self._follower_id, requested.fetch_offset, self.life, self.used_ms)
 
     def noted(self, wanted: WantedPartition, log: PartitionLog, partition: Partition) -> None:
         """Note that the leader's view of a partition knows this fetch."""
+        self._unnoted.pop(wanted, None)
         if self._led.get(wanted) is not partition:
             self._unlisten(wanted)
             self._led[wanted], self._by_log[log] = partition, wanted
@@ -123,7 +147,10 @@ class FollowerSession(FetchSession):
 
     def may_wait(self, partitions: Iterable[WantedPartition], generation: int) -> bool:
         """Return True if these partitions have nothing for the follower but offsets, which do not end the wait."""
-        return all(is_at_end(partition, generation) for partition in partitions)
+        for partition in partitions:  # `all` would cost one more call for each partition
+            if not is_at_end(partition, generation):
+                return False
+        return True
 
     def with_news(self, partitions: Sequence[WantedPartition], generation: int) -> list[WantedPartition]:
         news = []
@@ -166,9 +193,9 @@ class FollowerSession(FetchSession):
     def _answered(self, partition: WantedPartition, *, has_records: bool) -> None:
         """Look at a partition again that was answered, behind the others if it gave records."""
         self._untold.pop(partition, None)
-        if has_records:
-            self._changed.pop(partition, None)
-        if partition.key in self._partitions:
+        if partition in self._changed:  # it is not if the session has forgotten it
+            if has_records:
+                del self._changed[partition]
             self._changed[partition] = None
 
     # --- changes -------------------------------------------------------------------------------------------------
@@ -180,7 +207,11 @@ class FollowerSession(FetchSession):
         partition = self._by_log.get(key)
         if partition is None:
             return
-        if is_at_end(partition, self._generation) and partition.log_start_offset == key.log_start_offset:
+        if (
+            key.log_end_offset == partition.requested.fetch_offset
+            and partition.log_start_offset == key.log_start_offset
+            and is_at_end(partition, self._generation)
+        ):
             self._note_high_watermark(partition, key)
             return
         self._changed[partition] = None
@@ -209,7 +240,7 @@ class FollowerSession(FetchSession):
     def _look_at_all(self) -> None:
         for partition in self._partitions.values():
             self._wake(partition)
-            self._changed[partition] = None
+            self._changed[partition] = self._unnoted[partition] = None
 
     def _unlisten(self, partition: WantedPartition) -> None:
         self._wake(partition)

@@ -437,3 +437,42 @@ def test_a_follower_that_rests_is_woken_by_a_fetch_from_elsewhere():
     leader.now_ms = 60_000
     leader.fetch(2, 0, life=8)
     assert (session.to_look_at, leader.partition.followers[2].caught_up_ms) == ([leader.log], 50_000)
+
+
+# --- a fetch that repeats the last one -------------------------------------------------------------------------------
+
+
+def test_r3_a_repeated_fetch_tells_only_that_the_member_is_still_there():
+    leader = Leader()
+    leader.append(2)
+    leader.fetch(2, 1)
+    leader.now_ms += 1_000
+    assert leader.partition.fetched_again(2, 1, 7, leader.now_ms)
+    follower = leader.partition.followers[2]
+    assert (follower.end_offset, follower.fetched_ms, follower.caught_up_ms) == (1, 2_000, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("follower", "offset", "life"), [(2, 2, 7), (2, 1, 8), (3, 1, 7)], ids=["offset", "life", "outside of the ISR"]
+)
+def test_r3_a_fetch_that_may_tell_more_than_the_last_one_is_not_taken_for_a_repeated_one(follower, offset, life):
+    leader = Leader(isr=(1, 2))
+    leader.append(2)
+    leader.fetch(2, 1), leader.fetch(3, 1)
+    assert not leader.partition.fetched_again(follower, offset, life, leader.now_ms)
+
+
+def test_r3_a_fetch_of_an_earlier_epoch_is_not_repeated():
+    leader = Leader()
+    leader.append(2)
+    leader.fetch(2, 1)
+    leader.lead(2, (1, 2, 3))
+    assert not leader.partition.fetched_again(2, 1, 7, leader.now_ms)
+
+
+def test_r3_a_fetch_from_deleted_records_is_not_repeated():
+    leader = Leader()
+    leader.append(3)
+    leader.fetch(2, 0)
+    leader.log.log_start_offset = 1
+    assert not leader.partition.fetched_again(2, 0, 7, leader.now_ms)
