@@ -55,18 +55,16 @@ class Slices:
         self._queue = queue
         self._clock = clock
         self._budget = budget
-        self._under_way: deque[Sliced] = deque()
+        self.under_way: deque[Sliced] = deque()
+        """The requests whose slices take turns. It is empty only if there is no request at all."""
         self._waiting: deque[Sliced] = deque()
         self._due_ns = 0
-
-    def __len__(self) -> int:
-        return len(self._under_way) + len(self._waiting)
 
     def begin(self, conn: Connection, steps: Steps[None]) -> None:
         """Execute a request in slices, from the next call of `run` on."""
         conn.slice(1)
         request = Sliced(conn, steps, self._clock.began_ns)
-        (self._under_way if len(self._under_way) < AT_ONCE else self._waiting).append(request)
+        (self.under_way if len(self.under_way) < AT_ONCE else self._waiting).append(request)
 
     def run(self, is_busy: bool) -> None:
         """Run a slice. If `is_busy`, other connections have requests, and slices take a share of the time only."""
@@ -77,14 +75,14 @@ class Slices:
         budget = self._budget
         budget.begin_slices()
         handled = True
-        while handled and self._under_way and budget.left > 0:
+        while handled and self.under_way and budget.left > 0:
             # A request moves to the back after each slice. So a request with 10,000 partitions and one with 600 take
             # turns, and the small one is answered after a few slices.
             left = budget.left
-            request = self._under_way.popleft()
+            request = self.under_way.popleft()
             clock.began_ns = request.began_ns
             if request.step(clock.now):
-                self._under_way.append(request)
+                self.under_way.append(request)
             else:
                 self._done(request)
             handled = budget.left < left  # other slices are of the largest size already
@@ -93,7 +91,7 @@ class Slices:
 
     def closed(self, conn: Connection) -> None:
         """Drop the request of a closed connection."""
-        for request in [*self._under_way, *self._waiting]:
+        for request in [*self.under_way, *self._waiting]:
             if request.conn is conn:
                 self._drop(request)
 
@@ -101,13 +99,13 @@ class Slices:
         request.conn.slice(-1)
         self._queue.resume(request.conn)
         if self._waiting:
-            self._under_way.append(self._waiting.popleft())
+            self.under_way.append(self._waiting.popleft())
 
     def _drop(self, request: Sliced) -> None:
         request.steps.close()
-        if request in self._under_way:
-            self._under_way.remove(request)
+        if request in self.under_way:
+            self.under_way.remove(request)
             if self._waiting:
-                self._under_way.append(self._waiting.popleft())
+                self.under_way.append(self._waiting.popleft())
         else:
             self._waiting.remove(request)

@@ -168,7 +168,7 @@ class Engine:
         self._connections.closed(conn)
         self._queue.closed(conn)
         self._authenticator.closed(conn)
-        if self._slices:
+        if self._slices.under_way:
             self._slices.closed(conn)
         if conn.muted is not None:
             self.services.purgatory.cancel(conn.muted)
@@ -274,6 +274,14 @@ class Engine:
         self._clock.now = now
         return [] if self._member is None else self._member.take_calls(now)
 
+    @property
+    def has_calls(self) -> bool:
+        """True if `take_calls` or `take_operations` may have something."""
+        if self._member is None:
+            return False
+        pending = self._member.pending
+        return pending.fetches or pending.calls or pending.operations
+
     def called(self, call: "AnyCall", response: Any | None, now: Now) -> None:
         """Take the response of a request to another broker, None if the broker sent none."""
         self._clock.now = now
@@ -305,7 +313,9 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """True if requests are left for another turn, or records that this broker copies."""
-        return self._queue.has_work or bool(self._slices) or (self._followed is not None and self._followed.has_work)
+        if self._queue.has_work or self._slices.under_way:
+            return True
+        return self._followed is not None and self._followed.has_work
 
     @property
     def has_stalled(self) -> bool:
@@ -346,7 +356,7 @@ class Engine:
             now_ns = clock_ns()
             self._queue.leave(waiting, queue, now_ns + BACKLOG_WAITS * (now_ns - started_ns) // max(executed, 1))
         self._purgatory.end_turn(now)
-        if self._slices:
+        if self._slices.under_way:
             self._slices.run(executed > 0)
         if self._followed is not None:
             self._followed.resume(now)

@@ -101,6 +101,8 @@ def install(busy_poll_us: int = 0) -> None:
         def __init__(self) -> None:
             self._after_events: list[Callable[[], None]] = []
             self._polls_again = False
+            self.handles_events = False
+            """True from the first event of a poll until the calls of `after_events`."""
             self._looks = BusyPoll(busy_poll_us if len(os.sched_getaffinity(0)) > 1 else 0)
             super().__init__()
 
@@ -122,6 +124,7 @@ def install(busy_poll_us: int = 0) -> None:
                     return
                 raise
             selectables = self._selectables
+            self.handles_events = True
             for fd, event in events:
                 selectable = selectables.get(fd)
                 if selectable is None:
@@ -136,6 +139,7 @@ def install(busy_poll_us: int = 0) -> None:
                     why = error
                 if why:
                     self._disconnectSelectable(selectable, why, True)
+            self.handles_events = False
             for call in self._after_events:
                 try:
                     call()

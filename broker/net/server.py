@@ -305,7 +305,7 @@ class BrokerServer:
         try:
             self._engine.execute(now)
             self.receive_buffer.clear()
-            if self._cluster is not None:
+            if self._cluster is not None and self._engine.has_calls:
                 self._ask_others(*self._cluster, now)
             self._send(now)
             for conn in self._engine.take_closes():
@@ -338,13 +338,20 @@ class BrokerServer:
             coordination.carry_out(operations)
 
     def _called(self, call: "AnyCall", response: Any | None) -> None:
-        """Pass the response of another broker to the engine, and let it go on."""
-        now = self.now()
+        """Pass the response of another broker to the engine, and let it go on.
+
+        The turn executes the requests of clients with it, if the connection has it from an event. Otherwise the caller
+        is a timer, after which the reactor may sleep.
+        """
+        now = self._turn or self.now()
         try:
             self._engine.called(call, response, now)
         except Exception:
             self._log(f"a fault of the broker's own, after an answer of broker {call.broker_id}:\n{format_exc()}")
-        self._flush(now)
+        if self._turns and self._reactor.handles_events:
+            self._turn, self._stirred = now, True
+        else:
+            self._flush(now)
 
     def _continue(self) -> None:
         """Have another turn, once the reactor has looked at its events."""

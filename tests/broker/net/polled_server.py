@@ -24,6 +24,7 @@ class Reactor(Clock):
         super().__init__()
         self.readers, self.writers = {}, {}
         self.polls_again = False
+        self.handles_events = False
         self._after_events = []
         self._from_threads = deque()
 
@@ -54,10 +55,12 @@ class Reactor(Clock):
         while self._from_threads:
             call, arguments = self._from_threads.popleft()
             call(*arguments)
+        self.handles_events = True
         for descriptor in [*self.readers]:
             self._close_after(descriptor, descriptor.doRead())
         for descriptor in [*self.writers]:
             self._close_after(descriptor, descriptor.doWrite())
+        self.handles_events = False
         for call in self._after_events:
             call()
 

@@ -1,10 +1,13 @@
 """The shell without a network: the reads of one poll make one turn, and the engine says which connections to read."""
 
 from threading import Semaphore, current_thread
+from types import SimpleNamespace
 
 import cramjam
 import pytest
 
+from broker.membership.calls import FetchCall
+from broker.net.peers import PeerConnections
 from broker.net.transport import (
     CLOSE_WAIT_SECONDS,
     JOINED_BYTES,
@@ -15,6 +18,7 @@ from broker.net.transport import (
 from broker.record.compression import Codec
 from broker.security.sasl.config import sasl_of
 from broker.security.sasl.listeners import SaslListeners
+from broker.wire.fetch import FetchResponse
 from tests.broker.engine.opening_world import large, small_budget
 from tests.broker.engine_client import FETCH, METADATA, PRODUCE, WALL_MS, fetch_request, produce_request
 from tests.broker.net.polled_server import PolledServer
@@ -54,6 +58,40 @@ def test_what_is_read_in_one_poll_is_one_turn(world):
     world.poll()
     assert [peer.answered() for peer in peers] == sent
     assert world.writes() == before + 1
+
+
+class OtherBroker:
+    """A connection to another broker, whose answer is read in each poll."""
+
+    def __init__(self, world):
+        self.peers = PeerConnections(world.reactor, 1, lambda call, response: None, world.closed.append)
+        world.server.join(SimpleNamespace(serve=lambda core, turn: None), self.peers)
+        world.reactor.addReader(self)
+
+    def doRead(self):
+        self.peers.answered(FetchCall(2, None), FetchResponse())
+
+
+def test_the_answer_of_another_broker_is_part_of_the_turn_of_its_poll(world):
+    """Each turn has a fixed cost, and its appends share a write."""
+    before_it = world.connect()
+    OtherBroker(world)
+    peers = [before_it, world.connect()]
+    sent = [peer.send(producing()) for peer in peers]
+    before = world.writes()
+    world.poll()
+    assert [peer.answered() for peer in peers] == sent
+    assert world.writes() == before + 1
+
+
+def test_an_answer_that_a_timer_reports_is_a_turn_of_its_own(world):
+    """The reactor may sleep after its timers, as when a connection cannot be made."""
+    other, peer = OtherBroker(world), world.connect()
+    sent = peer.send(producing())
+    peer.transport.doRead()
+    world.reactor.callLater(0, other.peers.answered, FetchCall(2, None), None)
+    world.wait(0)
+    assert peer.answered() == sent
 
 
 def test_a_turn_ends_before_the_receive_buffer_has_no_room_for_a_read(world):
