@@ -315,7 +315,7 @@ class Engine:
         """True if requests are left for another turn, or records that this broker copies."""
         if self._queue.has_work or self._slices.under_way:
             return True
-        return self._followed is not None and self._followed.has_work
+        return self._followed is not None and bool(self._followed.decisions)
 
     @property
     def has_stalled(self) -> bool:
@@ -358,7 +358,7 @@ class Engine:
         self._purgatory.end_turn(now)
         if self._slices.under_way:
             self._slices.run(executed > 0)
-        if self._followed is not None:
+        if self._followed is not None and self._followed.decisions:
             self._followed.resume(now)
         self._budget.end_turn()
 

@@ -474,7 +474,10 @@ class _WaitingInSession(_Waiting):
         """Do nothing, because the session knows its logs that were touched."""
 
     def _is_touched(self) -> bool:
-        return any([self._may_be_enough(log) for log in self._followed.take_touched()])
+        may_be_enough = False
+        for log in self._followed.take_touched():
+            may_be_enough = self._may_be_enough(log) or may_be_enough  # each call counts the bytes of a log
+        return may_be_enough
 
     def _expire(self, now: Now) -> FetchResponse | Steps[Answer]:
         self._followed.wait_over()

@@ -261,7 +261,8 @@ def _next_entry(log: PartitionLog, entries: Iterator[IdEntry], at: int) -> tuple
 def _sole_part(batch: Placed) -> _Part:
     """Return the only batch of an answer as its part. Its write finds the segment."""
     header, base_offset, _ = batch
-    return _Part(1, header.size, base_offset + header.last_offset_delta, max(header.max_timestamp, NO_TIMESTAMP))
+    size = header.batch_length + LENGTH_END
+    return _Part(1, size, base_offset + header.last_offset_delta, max(header.max_timestamp, NO_TIMESTAMP))
 
 
 def _next_part(log: PartitionLog, batches: Sequence[Placed], number: int) -> _Part:

@@ -22,6 +22,7 @@ from broker.now import Now
 from broker.record.batch import BATCH_PREFIX, LENGTH_END, NO_TIMESTAMP, BatchHeader, read_header
 from broker.record.control import Marker, encode_marker
 from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.fetch import IdRegion
 from idgen.worker import IdRun
 
 TOGETHER_RECORDS_MAX = 4096  # in one write, because that number of ids is nearly always available at once
@@ -225,8 +226,10 @@ def write(
     log.bytes_in += size
     log.durability.appended(size, now.ms)
     if log.has_copies:
-        is_kept = copied is None and size <= newest_write.BYTES_MAX
-        log.newest_write = NewestWrite(placed[0][1], written, runs) if is_kept else None
+        log.newest_write = None
+        if copied is None and size <= newest_write.BYTES_MAX:
+            ids = IdRegion(segment.base_offset, segment.ids.newest_entries)
+            log.newest_write = NewestWrite(placed[0][1], written, ids)
     return written
 
 

@@ -4,11 +4,8 @@ Followers are mostly at the log's end, so they fetch the newest batches. From me
 and no search in an index. The log keeps a small write only, because many partitions may be written to at once.
 """
 
-from collections.abc import Sequence
-
 from broker.log.storage.port import Buffer
 from broker.wire.fetch import IdRegion
-from broker.wire.id_entries import pack_entry, seed_of
 
 BYTES_MAX = 2_048
 
@@ -18,12 +15,8 @@ class NewestWrite:
 
     __slots__ = ("base_offset", "records", "ids")
 
-    def __init__(self, base_offset: int, records: Buffer, runs: Sequence[tuple[int, int]]) -> None:
-        """`runs` are the ids of all offsets, each as its first id and their number."""
+    def __init__(self, base_offset: int, records: Buffer, ids: IdRegion) -> None:
+        """`ids` are the entries that the segment's index got for this write."""
         self.base_offset = base_offset
         self.records = bytes(records)
-        seed, at, entries = seed_of(base_offset), 0, b""
-        for first_id, length in runs:
-            entries += pack_entry(seed, at, length, first_id)
-            at += length
-        self.ids = IdRegion(base_offset, entries)
+        self.ids = ids

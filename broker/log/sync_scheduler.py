@@ -216,7 +216,7 @@ class SyncScheduler:
 
         Note the time if flush.ms requires a sync.
         """
-        unflushed = log.unflushed
+        unflushed = log.log_end_offset - log.durability.flushed.offset
         if unflushed and log not in self._unsynced:
             self._unsynced[log] = None
             if len(self._unsynced) > self._max_unsynced_logs:

@@ -46,8 +46,8 @@ class FollowedPartitions:
         """By the id of the leader."""
         self._followed: dict[Key, tuple[PartitionLog, int, int]] = {}
         """The log, the leader and the leader epoch of each followed partition."""
-        self._decisions: dict[Key, tuple[ReplicaFetcher, Decision]] = {}
-        """The decisions that are still to be carried out, in this order."""
+        self.decisions: dict[Key, tuple[ReplicaFetcher, Decision]] = {}
+        """The decisions that are still to be carried out, in this order: a part of a large answer."""
         self._truncated_from: dict[Key, int] = {}
         """The high watermarks of the logs that are being truncated."""
 
@@ -81,7 +81,7 @@ class FollowedPartitions:
     def unfollow(self, key: Key) -> None:
         """Follow a partition no more. A fetch or a decision for it counts for nothing."""
         followed = self._followed.pop(key, None)
-        self._decisions.pop(key, None)
+        self.decisions.pop(key, None)
         if followed is not None:
             self._fetchers[followed[1]].unfollow(*key)
 
@@ -127,16 +127,16 @@ class FollowedPartitions:
         """Take the response of a fetch, None if the leader was not reached or did not answer."""
         fetcher = self._fetchers[call.broker_id]
         for decision in fetcher.answered(response, now):
-            self._decisions[decision.log.topic, decision.log.partition] = fetcher, decision
+            self.decisions[decision.log.topic, decision.log.partition] = fetcher, decision
         self._carry_out(now)
 
     def _carry_out(self, now: Now) -> None:
         """Carry out decisions, up to a slice of records."""
         size = 0
         cuts: dict[bool, dict[Key, Truncate]] = {False: {}, True: {}}
-        while self._decisions and size < SLICE_BYTES:
-            key = next(iter(self._decisions))
-            fetcher, decision = self._decisions.pop(key)
+        while self.decisions and size < SLICE_BYTES:
+            key = next(iter(self.decisions))
+            fetcher, decision = self.decisions.pop(key)
             if isinstance(decision, Copy):
                 size += len(decision.records)
                 try:
@@ -252,14 +252,9 @@ class FollowedPartitions:
 
     # --- turns and time ------------------------------------------------------------------------------------------
 
-    @property
-    def has_work(self) -> bool:
-        """True if a part of a large answer is left for another turn."""
-        return bool(self._decisions)
-
     def resume(self, now: Now) -> None:
         """Carry out the next slice of a large answer."""
-        if self._decisions:
+        if self.decisions:
             self._carry_out(now)
 
     def next_deadline_ms(self) -> int | None:

@@ -305,8 +305,8 @@ class BrokerServer:
         try:
             self._engine.execute(now)
             self.receive_buffer.clear()
-            if self._cluster is not None and self._engine.has_calls:
-                self._ask_others(*self._cluster, now)
+            if self._cluster is not None:
+                self._ask_others(now)
             self._send(now)
             for conn in self._engine.take_closes():
                 self._close(conn)
@@ -330,8 +330,11 @@ class BrokerServer:
         """Have a turn, because the engine was given work from elsewhere."""
         self._flush(self.now())
 
-    def _ask_others(self, coordination: "CoordinatorShell", peers: "PeerConnections", now: Now) -> None:
+    def _ask_others(self, now: Now) -> None:
         """Send the engine's requests to other brokers, and its operations to the coordinator."""
+        if self._cluster is None or not self._engine.has_calls:
+            return
+        coordination, peers = self._cluster
         if calls := self._engine.take_calls(now):
             peers.send(calls)
         if operations := self._engine.take_operations():
@@ -341,7 +344,8 @@ class BrokerServer:
         """Pass the response of another broker to the engine, and let it go on.
 
         The turn executes the requests of clients with it, if the connection has it from an event. Otherwise the caller
-        is a timer, after which the reactor may sleep.
+        is a timer, after which the reactor may sleep. A follower's next fetch confirms what it has copied, so it is
+        sent at once.
         """
         now = self._turn or self.now()
         try:
@@ -350,6 +354,7 @@ class BrokerServer:
             self._log(f"a fault of the broker's own, after an answer of broker {call.broker_id}:\n{format_exc()}")
         if self._turns and self._reactor.handles_events:
             self._turn, self._stirred = now, True
+            self._ask_others(now)
         else:
             self._flush(now)
 

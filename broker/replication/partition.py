@@ -291,7 +291,9 @@ class Partition:
 
         Raise ApiError as `follower` does.
         """
-        follower, state = self.follower(follower_id, broker_epoch), self.state
+        follower, state = self.followers.get(follower_id), self.state
+        if follower is None or broker_epoch < follower.broker_epoch:
+            follower = self.follower(follower_id, broker_epoch)
         if follower.rests_in is not None:
             follower.wake(self.log)
         follower.fetched(offset, log_start_offset, broker_epoch, self.log.log_end_offset, now.ms)

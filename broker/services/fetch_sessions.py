@@ -78,11 +78,12 @@ class FetchSessions:
     def _go_on(self, session: FetchSession, request: FetchRequest, now: Now) -> FetchSession | None:
         before = len(session)
         session.update(request)
-        self.partitions += len(session) - before
-        if not len(session):
+        number = len(session)
+        self.partitions += number - before
+        if not number:
             self._remove(session.id)
             return None
-        if self.partitions > self._partitions_max and len(session) > before:
+        if self.partitions > self._partitions_max and number > before:
             self._remove(session.id)
             reason = (
                 f"fetch sessions remember {self._partitions_max} partitions (flakelog.fetch.session.partitions.max)"

@@ -259,7 +259,7 @@ def encode_request(version: int, request: FetchRequest) -> bytes:
     out.append(length(len(grouped), flexible))
     for topic, partitions in grouped:
         out += (encode_topic(topic, flexible, version >= TOPIC_IDS), length(len(partitions), flexible))
-        out += (_partition(version, item) for item in partitions)
+        out += [_partition(version, item) for item in partitions]
         out.append(end)
     if version >= SESSIONS:
         out.append(length(len(request.forgotten), flexible))

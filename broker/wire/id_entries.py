@@ -13,6 +13,7 @@ sixteen bytes before it and is seeded with the base offset, so that an entry of 
 
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -32,8 +33,9 @@ class IdEntry(NamedTuple):
     first_id: int
 
 
+@lru_cache(maxsize=1_024)  # a follower gets the entries of few segments at a time
 def seed_of(base_offset: int) -> int:
-    """Return the check's seed, which is the same for all entries of a segment and should be computed only once."""
+    """Return the check's seed, which is the same for all entries of a segment."""
     return crc32c(_SEED.pack(base_offset))
 
 

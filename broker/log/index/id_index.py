@@ -24,6 +24,8 @@ class IdIndex:
         self.file = file
         self.base_offset = base_offset
         self._seed = seed_of(base_offset)
+        self.newest_entries = b""
+        """The entries that the last `append` has written."""
 
     def __len__(self) -> int:
         return self.file.size // ENTRY_BYTES
@@ -37,6 +39,7 @@ class IdIndex:
             data += pack_entry(seed, relative_offset, length, first_id)
             relative_offset += length
         self.file.append(data)
+        self.newest_entries = data
 
     def append_entry(self, entry: IdEntry) -> None:
         """Append an entry that follows all existing ones."""
@@ -45,6 +48,10 @@ class IdIndex:
     def append_entries(self, entries: Sequence[IdEntry]) -> None:
         """Append entries that follow all existing ones, with one write."""
         seed, base_offset = self._seed, self.base_offset
+        if len(entries) == 1:
+            ((at, length, id),) = entries
+            self.file.append(pack_entry(seed, at - base_offset, length, id))
+            return
         self.file.append(b"".join([pack_entry(seed, at - base_offset, length, id) for at, length, id in entries]))
 
     def entry(self, number: int) -> IdEntry | None:
