@@ -107,12 +107,13 @@ def append_copied(
     entries = _checked_ids(log, ids, answer.spans)
     if answer.spans[0][0] < log.log_end_offset:
         _begin_segment_at(log, answer.spans[0][0])
+    if len(answer.batches) == 1 and not answer.markers:
+        part = _sole_part(answer.batches[0])
+        _append(log, answer, answer.batches, part, Copied(view[: part.size], entries), now)
+        return 1
     number = position = 0
     while number < len(answer.batches):
-        if len(answer.batches) == 1 and not answer.markers:
-            part = _sole_part(answer.batches[0])
-        else:
-            part = _next_part(log, answer.batches, number)
+        part = _next_part(log, answer.batches, number)
         batches = answer.batches[number : part.following]
         ids_here = entries
         if part.following < len(answer.batches):

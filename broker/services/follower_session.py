@@ -155,7 +155,10 @@ class FollowerSession(FetchSession):
     def with_news(self, partitions: Sequence[WantedPartition], generation: int) -> list[WantedPartition]:
         news = []
         for partition in partitions:
-            if not is_at_end(partition, generation) or self._tells_offsets(partition):
+            log = partition.log
+            if log is None or partition.requested.fetch_offset != log.log_end_offset:
+                news.append(partition)  # without a call
+            elif not is_at_end(partition, generation) or self._tells_offsets(partition):
                 news.append(partition)
             elif self._rests(partition):
                 self._changed.pop(partition, None)
