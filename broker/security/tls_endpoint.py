@@ -60,30 +60,28 @@ class TlsEndpoint:
         """
         if self._error is not None:
             raise self._error
-        incoming, pending = self.incoming, self._pending
-        room, total = len(view), 0
-        while incoming.pending or pending():
-            if total == room:
-                self.has_more = True
-                return total
-            try:
-                size = self._read(room - total, view[total:] if total else view)
-            except ssl.SSLWantReadError:
-                break
-            except ssl.SSLZeroReturnError:
-                size = 0
-            except ssl.SSLError as error:
-                self._error = error
-                if not total:
-                    raise
-                self.has_more = True
-                return total
-            if not size:
-                self.has_ended = True
-                break
-            total += size
+        incoming, read, room = self.incoming, self._read, view
         self.has_more = False
-        return total
+        try:
+            while size := read(RECORD_BYTES, room):  # one record at most; 0 bytes once the view is full
+                room = room[size:]
+                if not incoming.pending:
+                    break
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.has_ended = True
+        except ssl.SSLError as error:
+            self._error = error
+            if len(room) == len(view):
+                raise
+            self.has_more = True
+        else:
+            if not room:
+                self.has_more = incoming.pending > 0 or self._pending() > 0
+            elif not size:
+                self.has_ended = True
+        return len(view) - len(room)
 
     def end(self) -> None:
         """Tell the peer that nothing more comes (close_notify), without a wait for its answer."""
