@@ -13,7 +13,16 @@ from broker.security.distinguished_name import distinguished_name
 from broker.security.key_material import KeyMaterial, changed_names, read_authorities, read_key, why_not_valid
 from broker.security.principal_rules import user_of
 from broker.security.tls_config import NONE, REQUIRED, TlsConfig
-from broker.security.tls_context import Signature, offer_suites, read_file, show, signature_of, trust
+from broker.security.tls_context import (
+    Signature,
+    make_client_context,
+    offer_suites,
+    read_file,
+    show,
+    signature_of,
+    trust,
+)
+from broker.security.tls_endpoint import check_handshake
 from idgen.settings import InvalidSetting
 
 
@@ -29,9 +38,11 @@ class ListenerTls:
     `log` takes the lines of a certificate that cannot be taken. `hint` says how a client gets TLS there. `wall_ms`
     returns the time, in Unix ms.
 
-    A new certificate that has expired, or is not valid yet, is taken and named, as in Kafka. A listener where brokers
-    reach each other (`serves_brokers`) keeps its own instead, because there Kafka lets the old and the new one shake
-    hands before it takes the new one (SslFactory's `keystoreVerifiableUsingTruststore`).
+    A new certificate that has expired, or is not valid yet, is taken and named, as in Kafka. At a listener where
+    brokers reach each other (`serves_brokers`) the settings have to work for both ends, as in Kafka (SslFactory's
+    `keystoreVerifiableUsingTruststore`): at the start with themselves, and new ones with the present ones, each as the
+    client of the other. Names are not checked. If the present certificate is not valid, new settings have to work
+    with themselves only, because other brokers refuse the present ones anyway; Kafka refuses new ones then.
     """
 
     def __init__(
@@ -49,12 +60,15 @@ class ListenerTls:
         self.config = config
         self._log = log
         self._wall_ms = wall_ms
-        self._serves_brokers = serves_brokers
         self._awaited = config
         """The settings whose certificate was refused because it is not valid before `_valid_from_ms`."""
         self._valid_from_ms = inf
         self._signature = self._files_now(config)
         self._material, self._context = _build(config)
+        self._as_client = None if not serves_brokers else _client_context(config, self._material)
+        """How a broker with these settings connects to others; None if none does."""
+        if self._as_client is not None:
+            _check_handshake(config, self._as_client, self._context, "one with the same settings")
 
     @property
     def expires_ms(self) -> int:
@@ -68,7 +82,7 @@ class ListenerTls:
 
     def name_invalid(self) -> None:
         """Log which certificate clients refuse now because of its dates, if there is one."""
-        why = self._material.why_not_valid(self._wall_ms())
+        why = self._material.why_refused(self._wall_ms())
         if why is not None:
             self._log(f"clients will refuse {self.listener}: {why} ({_keystore_shown(self.config)})")
 
@@ -108,7 +122,7 @@ class ListenerTls:
     def _use(self, config: TlsConfig) -> None:
         signature = self._files_now(config)
         try:
-            self._material, self._context = self._built(config)
+            self._material, self._context, self._as_client = self._built(config)
         except NotValidNow as error:
             self._awaited, self._valid_from_ms = config, error.begins_ms
             raise
@@ -116,19 +130,27 @@ class ListenerTls:
         if config == self._awaited:
             self._valid_from_ms = inf
 
-    def _built(self, config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
+    def _built(self, config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext, ssl.SSLContext | None]:
         material, context = _build(config)
         wrong = changed_names(self._material, material, config)
         if wrong is not None:
             raise InvalidSetting("ssl.keystore.location", _keystore_shown(config), wrong)
-        why = why_not_valid(material.own, self._wall_ms()) if self._serves_brokers else None
+        if self._as_client is None:
+            return material, context, None
+        why = why_not_valid(material.own, self._wall_ms())
         if why is not None:
             wanted = f"other brokers would refuse it: {why}"
             error = NotValidNow("ssl.keystore.location", _keystore_shown(config), wanted)
             if self._wall_ms() < material.begins_ms:
                 error.begins_ms = material.begins_ms
             raise error
-        return material, context
+        as_client = _client_context(config, material)
+        if why_not_valid(self._material.own, self._wall_ms()) is None:
+            _check_handshake(config, self._as_client, context, "one with the present settings")
+            _check_handshake(config, as_client, self._context, "one with the present settings")
+        else:
+            _check_handshake(config, as_client, context, "one with the same settings")
+        return material, context, as_client
 
     def refresh(self) -> None:
         """Take the files again if they have changed, or once they are valid. Log once a file that cannot be taken."""
@@ -181,6 +203,21 @@ def _build(config: TlsConfig) -> tuple[KeyMaterial, ssl.SSLContext]:
         trust(context, authorities)
     show(context, material, config.ssl_keystore_location)
     return material, context
+
+
+def _client_context(config: TlsConfig, material: KeyMaterial) -> ssl.SSLContext:
+    """Make the context with which a broker connects to others. Raise InvalidSetting."""
+    return make_client_context(config, read_authorities(config, read_file), material, checks_name=False)
+
+
+def _check_handshake(config: TlsConfig, client: ssl.SSLContext, server: ssl.SSLContext, other: str) -> None:
+    """Raise InvalidSetting unless a broker with these settings and another one can shake hands."""
+    try:
+        check_handshake(client, server)
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", None) or (error.reason or str(error)).lower().replace("_", " ")
+        wanted = f"a broker with these settings and {other} could not connect to each other: {reason}"
+        raise InvalidSetting("ssl.keystore.location", _keystore_shown(config), wanted) from None
 
 
 def _keystore_shown(config: TlsConfig) -> str:

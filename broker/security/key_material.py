@@ -38,19 +38,31 @@ class KeyMaterial(NamedTuple):
         return self.chain[0]
 
     @property
+    def path(self) -> tuple[x509.Certificate, ...]:
+        """The own certificate, that of its issuer, and so on: the part of the chain that a peer may need."""
+        return _chain(self.own, self.chain[1:])
+
+    @property
     def expires_ms(self) -> int:
-        """When the first certificate of the chain expires, in Unix ms."""
-        return min(int(certificate.not_valid_after_utc.timestamp() * 1000) for certificate in self.chain)
+        """When the first certificate of the path expires, in Unix ms."""
+        return min(int(certificate.not_valid_after_utc.timestamp() * 1000) for certificate in self.path)
 
     @property
     def begins_ms(self) -> int:
         """When the own certificate becomes valid, in Unix ms."""
         return int(self.own.not_valid_before_utc.timestamp() * 1000)
 
-    def why_not_valid(self, now_ms: int) -> str | None:
-        """Return which certificate of the chain has expired or is not valid yet at `now_ms` (Unix), None if none is."""
-        reasons = (why_not_valid(certificate, now_ms) for certificate in self.chain)
-        return next((reason for reason in reasons if reason is not None), None)
+    def why_refused(self, now_ms: int) -> str | None:
+        """Return why peers refuse these certificates at `now_ms` (Unix) because of their dates, None if none does.
+
+        A certificate outside the path, such as an old root, is no reason. A peer that trusts another certificate of the
+        same name and key does not need an issuer of the path.
+        """
+        for certificate in self.path:
+            why = why_not_valid(certificate, now_ms)
+            if why is not None:
+                return why if certificate is self.own else f"{why}, unless they trust another of its name"
+        return None
 
     def key_pem(self) -> bytes:
         """Return the key as PEM without a password, for memory only."""
@@ -108,21 +120,26 @@ def read_authorities(config: TlsConfig, read: ReadFile) -> tuple[x509.Certificat
 
 def changed_names(before: KeyMaterial, after: KeyMaterial, config: TlsConfig) -> str | None:
     """Return why a new certificate may not replace the present one, because its names differ; None if it may."""
-    if not config.ssl_allow_dn_changes and before.own.subject != after.own.subject:
-        names = f"{distinguished_name(before.own.subject)} to {distinguished_name(after.own.subject)}"
-        return f"its distinguished name changes from {names}, which needs ssl.allow.dn.changes=true"
+    names = distinguished_name(before.own.subject), distinguished_name(after.own.subject)
+    if not config.ssl_allow_dn_changes and _canonical(names[0]) != _canonical(names[1]):
+        return f"its distinguished name changes from {' to '.join(names)}, which needs ssl.allow.dn.changes=true"
     lost = _alternative_names(before.own) - _alternative_names(after.own)
     if lost and not config.ssl_allow_san_changes:
-        return f"it lacks the alternative names {', '.join(sorted(lost))}, which needs ssl.allow.san.changes=true"
+        shown = ", ".join(sorted(str(name.value) for name in lost))
+        return f"it lacks the alternative names {shown}, which needs ssl.allow.san.changes=true"
     return None
 
 
-def _alternative_names(certificate: x509.Certificate) -> set[str]:
+def _canonical(name: str) -> str:
+    """Return a distinguished name without what Java's X500Principal ignores: case, and more than one space."""
+    return " ".join(name.lower().split())
+
+
+def _alternative_names(certificate: x509.Certificate) -> set[x509.GeneralName]:
     try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         return set()
-    return {str(name.value) for name in names}
 
 
 def _key_of_pem(config: TlsConfig, read: ReadFile) -> KeyMaterial:
@@ -199,10 +216,16 @@ def _certificates(name: str, data: bytes, shown: str = "(text)") -> tuple[x509.C
 
 
 def _chain(own: x509.Certificate, others: Sequence[x509.Certificate]) -> tuple[x509.Certificate, ...]:
-    """Return the certificates from the broker's own up, since a PKCS#12 store keeps them in any order."""
+    """Return the certificates from the broker's own up, since a PKCS#12 store keeps them in any order.
+
+    Of several issuers of one name, such as an old root and a new one, it takes the one that expires last.
+    """
     chain = [own]
-    while issuer := next((other for other in others if other.subject == chain[-1].issuer and other not in chain), None):
-        chain.append(issuer)
+    while chain[-1].issuer != chain[-1].subject:
+        issuers = [other for other in others if other.subject == chain[-1].issuer and other not in chain]
+        if not issuers:
+            break
+        chain.append(max(issuers, key=lambda issuer: issuer.not_valid_after_utc))
     return tuple(chain)
 
 

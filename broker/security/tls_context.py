@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from broker.security.cipher_suites import TLS_1_2, TLS_1_3, Offer
 from broker.security.key_material import KeyMaterial
+from broker.security.tls_config import TlsConfig
 from idgen.settings import InvalidSetting
 
 _VERSIONS = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
@@ -67,6 +68,23 @@ def show(context: ssl.SSLContext, material: KeyMaterial, location: str | None) -
     except ssl.SSLError as error:
         wanted = f"OpenSSL refuses it: {error.reason or error}"
         raise InvalidSetting("ssl.keystore.location", location or "(text)", wanted) from None
+
+
+def make_client_context(
+    config: TlsConfig, authorities: Iterable[x509.Certificate], own: KeyMaterial | None, *, checks_name: bool
+) -> ssl.SSLContext:
+    """Make the context of a client. Without authorities it trusts those of the machine. Raise InvalidSetting."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = checks_name
+    offer_suites(context, config.offer, config.ssl_cipher_suites)
+    trusted = tuple(authorities)
+    if trusted:
+        trust(context, trusted)
+    else:
+        context.load_default_certs()
+    if own is not None:
+        show(context, own, config.ssl_keystore_location)
+    return context
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from cryptography import x509
 
 from broker.client.security.settings import SecuritySettings
 from broker.security.key_material import KeyMaterial, read_authorities, read_key
-from broker.security.tls_context import offer_suites, read_file, show, trust
+from broker.security.tls_context import make_client_context, read_file
 
 
 class TlsMaterial(NamedTuple):
@@ -25,14 +25,5 @@ def read_material(settings: SecuritySettings) -> TlsMaterial:
 
 def make_context(settings: SecuritySettings) -> ssl.SSLContext:
     """Make a context. Raise InvalidSetting."""
-    material = read_material(settings)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = settings.checks_name
-    offer_suites(context, settings.tls.offer, settings.tls.ssl_cipher_suites)
-    if material.authorities:
-        trust(context, material.authorities)
-    else:
-        context.load_default_certs()
-    if material.own is not None:
-        show(context, material.own, settings.tls.ssl_keystore_location)
-    return context
+    authorities, own = read_material(settings)
+    return make_client_context(settings.tls, authorities, own, checks_name=settings.checks_name)

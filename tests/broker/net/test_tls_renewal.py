@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from broker.net.tls import ListenerTls
 from broker.security.altered_tls import AlteredTls
 from broker.security.tls_config import TlsConfig
+from flakelog.testing.authority import Authority
 from idgen.settings import InvalidSetting
 from tests.broker.net.tls_pair import AUTHORITY
 
@@ -15,31 +16,43 @@ DAY_MS = 86_400_000
 
 
 class Renewed:
-    """A listener whose certificates are in a file. `now_ms` is the time."""
+    """A listener whose certificates are in a file. `now_ms` is the time, `days` from that of OpenSSL's handshakes."""
 
-    def __init__(self, file, serves_brokers=False):
+    def __init__(self, file, serves_brokers=False, days=0, **settings):
         self.file = file
-        self.now_ms = int(time.time() * 1000)
+        self.now_ms = int(time.time() * 1000) + days * DAY_MS
         self.log = []
-        self.put()
-        self.config = TlsConfig(ssl_keystore_type="PEM", ssl_keystore_location=str(file))
+        self.put(begins_days=-9)
+        self.config = config_of(file, **settings)
         self.tls = ListenerTls(
             "SSL", self.config, self.log.append, "use TLS", wall_ms=lambda: self.now_ms, serves_brokers=serves_brokers
         )
 
-    def put(self, **days):
+    def put(self, authority=AUTHORITY, **days):
         """Put a new certificate into the file."""
-        AUTHORITY.issue("broker", **days).write_pem(self.file)
+        authority.issue("broker", **days).write_pem(self.file)
 
-    def renew(self, **days):
+    def renew(self, authority=AUTHORITY, **days):
         """Put a new certificate into the file, and have the listener refresh it. Return the lines of the log."""
-        self.put(**days)
+        self.put(authority, **days)
         return self.refresh()
 
     def refresh(self):
         self.log.clear()
         self.tls.refresh()
         return list(self.log)
+
+
+def config_of(file, *authorities, **settings):
+    """Return the settings of a listener that trusts these authorities, or that of the tests."""
+    trusted = "".join(authority.pem() for authority in authorities or (AUTHORITY,))
+    return TlsConfig(
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=str(file),
+        ssl_truststore_type="PEM",
+        ssl_truststore_certificates=trusted,
+        **settings,
+    )
 
 
 def date(ms):
@@ -81,8 +94,8 @@ def test_the_listener_of_brokers_keeps_its_certificate_if_the_new_one_has_expire
 
 
 def test_the_listener_of_brokers_takes_a_certificate_once_it_is_valid(tmp_path):
-    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
-    (line,) = listener.renew(begins_days=2)
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True, days=-3)
+    (line,) = listener.renew(begins_days=-1)
     assert "other brokers would refuse it: the certificate CN=broker is not valid before" in line
     assert listener.refresh() == []
     listener.now_ms += 2 * DAY_MS + 1_000
@@ -98,17 +111,16 @@ def test_the_listener_of_brokers_takes_a_renewed_certificate_beside_one_of_the_c
     other = AUTHORITY.issue("Old Root", begins_days=-9, ends_days=-2)
     with listener.file.open("ab") as file:
         file.write(other.certificate.public_bytes(Encoding.PEM))
-    taken, named = listener.refresh()
+    (taken,) = listener.refresh()
     assert taken.startswith("listener SSL has a new certificate: CN=broker, until ")
-    assert "the certificate CN=Old Root expired on" in named
 
 
 def test_altered_settings_whose_certificate_is_not_valid_yet_are_taken_once_it_is(tmp_path):
-    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True, days=-3)
     other = tmp_path / "other.pem"
-    AUTHORITY.issue("broker", begins_days=2, ends_days=60).write_pem(other)
+    AUTHORITY.issue("broker", begins_days=-1, ends_days=60).write_pem(other)
     with pytest.raises(InvalidSetting, match="is not valid before"):
-        listener.tls.use(TlsConfig(ssl_keystore_type="PEM", ssl_keystore_location=str(other)))
+        listener.tls.use(config_of(other))
     assert listener.refresh() == [] and listener.tls.config == listener.config
     listener.now_ms += 2 * DAY_MS + 1_000
     (taken,) = listener.refresh()
@@ -117,10 +129,15 @@ def test_altered_settings_whose_certificate_is_not_valid_yet_are_taken_once_it_i
 
 
 def test_an_alteration_that_is_taken_back_before_its_certificate_is_valid_is_not_used(tmp_path):
-    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True, days=-3)
     other = tmp_path / "other.pem"
-    AUTHORITY.issue("broker", begins_days=2, ends_days=60).write_pem(other)
-    given = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(listener.file)}
+    AUTHORITY.issue("broker", begins_days=-1, ends_days=60).write_pem(other)
+    given = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(listener.file),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": AUTHORITY.pem(),
+    }
     altered = AlteredTls(given, {"SSL": listener.tls}, listener.log.append)
     altered.use({"ssl.keystore.location": str(other)})
     assert "is not valid before" in listener.log[-1]
@@ -130,12 +147,65 @@ def test_an_alteration_that_is_taken_back_before_its_certificate_is_valid_is_not
 
 
 def test_an_alteration_waits_for_its_certificate_also_while_the_present_one_is_renewed(tmp_path):
-    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True, days=-3)
     other = tmp_path / "other.pem"
-    AUTHORITY.issue("broker", begins_days=2, ends_days=60).write_pem(other)
+    AUTHORITY.issue("broker", begins_days=-1, ends_days=60).write_pem(other)
     with pytest.raises(InvalidSetting, match="is not valid before"):
-        listener.tls.use(TlsConfig(ssl_keystore_type="PEM", ssl_keystore_location=str(other)))
-    listener.renew(ends_days=40)
+        listener.tls.use(config_of(other))
+    listener.renew(begins_days=-9, ends_days=40)
     listener.now_ms += 2 * DAY_MS + 1_000
     listener.refresh()
     assert listener.tls.config.ssl_keystore_location == str(other)
+
+
+# --- the old and the new certificate of brokers shake hands (SslFactory of Kafka) -------------------------------------
+
+STRANGER = Authority("Other authority")
+
+
+def test_the_listener_of_brokers_keeps_its_certificate_if_it_does_not_trust_the_new_one(tmp_path):
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    (line,) = listener.renew(STRANGER)
+    assert line.startswith(
+        f"listener SSL keeps its certificate: ssl.keystore.location={listener.file}: a broker with these settings and "
+        "one with the present settings could not connect to each other: "
+    )
+
+
+def test_a_listener_of_clients_alone_takes_a_certificate_of_any_authority(tmp_path):
+    (line,) = Renewed(tmp_path / "broker.pem").renew(STRANGER)
+    assert line.startswith("listener SSL has a new certificate")
+
+
+def test_brokers_change_their_authority_in_three_steps_each_of_which_lets_old_and_new_shake_hands(tmp_path):
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True, ssl_client_auth="required")
+    other = tmp_path / "other.pem"
+    STRANGER.issue("broker").write_pem(other)
+    with pytest.raises(InvalidSetting, match="could not connect to each other"):
+        listener.tls.check(config_of(other, STRANGER, ssl_client_auth="required"))
+    for file, *trusted in ([listener.file, AUTHORITY, STRANGER], [other, AUTHORITY, STRANGER], [other, STRANGER]):
+        listener.tls.use(config_of(file, *trusted, ssl_client_auth="required"))
+    assert listener.tls.config.ssl_keystore_location == str(other)
+
+
+def test_the_listener_of_brokers_trusts_no_other_authority_in_place_of_that_of_its_certificate(tmp_path):
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    with pytest.raises(InvalidSetting, match="one with the present settings could not connect"):
+        listener.tls.use(config_of(listener.file, STRANGER))
+    assert listener.tls.config == listener.config
+
+
+def test_brokers_that_could_not_connect_to_each_other_are_not_started(tmp_path):
+    """Kafka: "A client SSLEngine created with the provided settings can't connect to a server SSLEngine"."""
+    file = STRANGER.issue("broker").write_pem(tmp_path / "broker.pem")
+    with pytest.raises(InvalidSetting, match="and one with the same settings could not connect to each other"):
+        ListenerTls("SSL", config_of(file), print, "use TLS", wall_ms=lambda: 0, serves_brokers=True)
+
+
+def test_a_certificate_of_brokers_that_has_expired_is_replaced_by_one_that_shakes_hands_with_itself(tmp_path):
+    """Kafka refuses it, so that a broker needs a restart; here it only has to be of an authority that is trusted."""
+    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
+    listener.now_ms += 40 * DAY_MS
+    (line,) = listener.renew(STRANGER, ends_days=60)
+    assert "and one with the same settings could not connect to each other" in line
+    assert listener.renew(ends_days=60)[0].startswith("listener SSL has a new certificate")

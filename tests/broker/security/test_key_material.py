@@ -1,5 +1,7 @@
 """Keys and certificates from PEM and PKCS#12 stores, as Kafka's settings name them."""
 
+import time
+
 import pytest
 from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
 
@@ -8,7 +10,8 @@ from broker.security.tls_config import TlsConfig
 from flakelog.testing.authority import Authority, pem_of
 from idgen.settings import InvalidSetting
 
-AUTHORITY = Authority()
+AUTHORITY_NAME = "The authority"
+AUTHORITY = Authority(AUTHORITY_NAME)
 BROKER = AUTHORITY.issue("broker")
 OTHER = AUTHORITY.issue("other")
 
@@ -135,3 +138,33 @@ def test_a_new_certificate_keeps_its_names_unless_settings_allow_others(tmp_path
     fewer = material(AUTHORITY.issue("broker", hosts=("localhost",)))
     assert "127.0.0.1, which needs ssl.allow.san.changes=true" in changed_names(before, fewer, TlsConfig())
     assert changed_names(before, fewer, TlsConfig(ssl_allow_san_changes=True)) is None
+
+
+def test_a_new_certificate_may_write_its_name_with_other_letters_and_spaces(tmp_path):
+    """Kafka compares X500Principal, which ignores case and repeated spaces."""
+
+    def material(name):
+        return read_key(pem_file(AUTHORITY.issue(name).write_pem(tmp_path / "broker.pem")), read)
+
+    before = material("Broker  One")
+    assert changed_names(before, material("broker one"), TlsConfig()) is None
+    assert "changes from CN=Broker" in changed_names(before, material("brokerone"), TlsConfig())
+
+
+def test_a_certificate_of_the_chain_that_no_peer_needs_is_no_reason_to_refuse(tmp_path):
+    """An old root beside the new one of the same name, and a certificate that signs nothing."""
+    now_ms = int(time.time() * 1000)
+    root = AUTHORITY.issue(AUTHORITY_NAME, begins_days=-9, ends_days=-2)
+    stray = AUTHORITY.issue("Stray", begins_days=-9, ends_days=-2)
+    file = BROKER.write_pem(tmp_path / "broker.pem")
+    with file.open("a") as chain:
+        chain.write(pem_of(root.certificate) + pem_of(stray.certificate))
+    material = read_key(pem_file(file), read)
+    assert len(material.chain) == 4 and material.why_refused(now_ms) is None and material.expires_ms > now_ms
+
+
+def test_an_issuer_that_has_expired_is_a_reason_unless_peers_trust_another(tmp_path):
+    material = read_key(pem_file(AUTHORITY.issue("broker", ends_days=60).write_pem(tmp_path / "broker.pem")), read)
+    why = material.why_refused(int(time.time() * 1000) + 40 * 86_400_000)
+    assert f"the certificate CN={AUTHORITY_NAME} expired on" in why
+    assert why.endswith("unless they trust another of its name")
