@@ -2,7 +2,8 @@
 
 Behaviour: returns the one data directory, and the size of each log in it that the request names, or of all (KIP-113).
 It omits logs that do not exist, as Kafka does, and logs that could not be opened. The lag of a copy counts the
-committed records of its leader that it lacks, and is -1 while its leader does not answer.
+committed records of its leader that it lacks, and is -1 while its leader does not answer. Bytes that the reserve for a
+full disk lacks are not usable.
 Version notes: v3 has a top-level error; v4 the size of the disk and its free space (KIP-827); v5 whether the directory
 is closed to new logs (KIP-1066), which it never is.
 """
@@ -29,10 +30,11 @@ def _directory(call: RequestContext) -> dict[str, Any]:
     storage = call.services.logs.storage
     named = {"log_dir": storage.location, "topics": ()}
     try:
-        total, usable = storage.space()
+        total, free = storage.space()
     except StorageError as error:
         call.services.report(f"the data directory could not be described: {error}")
         return named | {"error_code": ErrorCode.KAFKA_STORAGE_ERROR}
+    usable = max(free - call.services.logs.disk.lacking_bytes, 0)
     logs = [(name, list(of_topic)) for name, of_topic in groupby(_logs(call), lambda log: log.topic)]
     replication = call.services.replication
     lags = {} if replication is None else replication.followed.lags()

@@ -68,6 +68,11 @@ class DiskWatch:
         return self.full_since_ms is not None
 
     @property
+    def lacking_bytes(self) -> int:
+        """Return the bytes that the reserve lacked at the last check. They are free, and not usable."""
+        return max(self._reserve_bytes - self._present_bytes, 0)
+
+    @property
     def location(self) -> str:
         """Return the location of the data directory."""
         return self._storage.location
@@ -105,8 +110,7 @@ class DiskWatch:
             _, self._free_bytes = self._storage.space()
             self._present_bytes = reserve.present_bytes(self._storage)
             self._reserve_bytes = reserve.needed_bytes(self._storage) if self._config.disk_full_bytes else 0
-            lacking_bytes = max(self._reserve_bytes - self._present_bytes, 0)
-            self.usable_bytes = max(self._free_bytes - lacking_bytes, 0)
+            self.usable_bytes = max(self._free_bytes - self.lacking_bytes, 0)
 
     # --- the reserve ---------------------------------------------------------------------------------------------
 

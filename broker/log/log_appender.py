@@ -78,10 +78,9 @@ def append(
     """
     if log.offline is not None:
         log.check_online()
-    duplicate = log.producers.check(header) if header.producer_id >= 0 else None
-    if duplicate is not None:
-        first_runs = ids_of(log, duplicate.base_offset, duplicate.last_offset + 1)  # a deleted batch has no ids left
-        return Appended(duplicate.base_offset, duplicate.last_offset, first_runs, True, duplicate.timestamp_ms)
+    first = find_duplicate(log, header)
+    if first is not None:
+        return first
     if log.durability.mending:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: a failed write is being undone; try again")
     if rewrite is not None and rewrite.runs and rewrite.runs[0].first > log.last_id:
@@ -94,6 +93,15 @@ def append(
     last_offset = base_offset + header.last_offset_delta
     _write(log, [(header, base_offset, batch)], runs, last_offset, header.size, header.max_timestamp, now)
     return Appended(base_offset, last_offset, runs)
+
+
+def find_duplicate(log: PartitionLog, header: BatchHeader) -> Appended | None:
+    """Return the place of the batch that this one repeats, None if it is new. Raise ApiError for a wrong sequence."""
+    duplicate = log.producers.check(header) if header.producer_id >= 0 else None
+    if duplicate is None:
+        return None
+    runs = ids_of(log, duplicate.base_offset, duplicate.last_offset + 1)  # a deleted batch has no ids left
+    return Appended(duplicate.base_offset, duplicate.last_offset, runs, True, duplicate.timestamp_ms)
 
 
 def append_batches(log: PartitionLog, batches: Sequence[Staged], ids: IdSource, now: Now) -> AppendedTogether:

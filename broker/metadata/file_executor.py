@@ -161,8 +161,7 @@ class FileExecutor:
 
     def _write(self, write: _Write) -> None:
         """Store changes and create their logs, in a worker thread. Raise StorageError if nothing was stored."""
-        writing = write.staged
-        self._save(write, writing)
+        writing = self._save_first(write)
         first = [(staged, self._logs.first_new(staged.logs)) for staged in writing if staged.logs]
         with suppress(StorageError):  # one wait for the disk; if it fails, the requests that need it fail below
             make_directories(self._logs.storage, (key for _, logs in first for key in logs))
@@ -174,9 +173,25 @@ class FileExecutor:
         if any(staged.error for staged in writing):
             self._take_back(write, writing)
 
+    def _save_first(self, write: _Write) -> Sequence[Staged]:
+        """Store the changes and return them. On a full disk store those alone that may use the reserve, if there are
+        any, and give the others the error. Raise StorageError if nothing was stored."""
+        try:
+            self._save(write, write.staged)
+        except StorageError as error:
+            first = [staged for staged in write.staged if _may_free_space(staged)]
+            if not error.full or len(first) in (0, len(write.staged)):
+                raise
+            self._save(write, first)
+            for staged in write.staged:
+                if not _may_free_space(staged):
+                    staged.error = _failed(error)
+            return first
+        return write.staged
+
     def _save(self, write: _Write, staged: Sequence[Staged]) -> None:
-        """Store changes. Without new logs among them, use the reserve of a full disk: they may delete logs."""
-        frees_space = bool(staged) and not any(change.logs or change.change.producer_ids for change in staged)
+        """Store changes. Use the reserve of a full disk if all of them may."""
+        frees_space = bool(staged) and all(map(_may_free_space, staged))
         document = write.document.changed([change.change for change in staged], write.commits + 1)
         self._local.save(document, frees_space=frees_space)
         write.commits += 1
@@ -227,6 +242,11 @@ class FileExecutor:
             self._to_put_away.append(put_away)
             self._pending.jobs = True
             self._busy[put_away] = topic_keys(delta.copies_lost_by(self._local.broker.id))
+
+
+def _may_free_space(staged: Staged) -> bool:
+    """Return True if a change makes no logs and takes no producer ids: it may delete logs."""
+    return not staged.logs and not staged.change.producer_ids
 
 
 def _failed(error: Exception) -> ApiError:

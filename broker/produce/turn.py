@@ -11,10 +11,19 @@ whose ids would come too late is refused: after the request's timeout, or after 
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from broker.log.disk_watch import DiskWatch
-from broker.log.log_appender import NOTHING_APPENDED, IdSource, Rewrite, append, append_batches
+from broker.log.log_appender import (
+    NOTHING_APPENDED,
+    Appended,
+    IdSource,
+    Rewrite,
+    append,
+    append_batches,
+    find_duplicate,
+)
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
 from broker.log.validation.record_check import Budget
@@ -255,10 +264,20 @@ class ProduceTurn:
             self._appended.append(log)
 
     def _refuse_full(self, log: PartitionLog, batches: Sequence[StagedBatch]) -> None:
-        """Refuse batches because the disk is full, so that they leave its last bytes to the writes that free space."""
+        """Refuse batches because the disk is full, so that they leave its last bytes to the writes that free space.
+
+        A batch that the log has already is answered with its place, because it needs no space.
+        """
         reason = f"{log.name}: the disk of {self._disk.location} is full; messages are taken again when it has space"
-        for _, _, staged, index, _ in batches:
-            self.refuse(staged, index, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
+        for batch in batches:
+            first = None
+            with suppress(ApiError):  # the batch before it may have been refused for the full disk
+                log.check_online()
+                first = find_duplicate(log, batch[1])
+            if first is None:
+                self.refuse(*batch[2:4], ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
+            else:
+                _settle(log, *_placed(batch, first))
 
     def _hold(
         self, log: PartitionLog, batches: Sequence[StagedBatch], wait_ms: int, error: IdError, now: Now
@@ -299,8 +318,15 @@ def _append_one(
     log: PartitionLog, staged_batch: StagedBatch, ids: IdSource, now: Now
 ) -> tuple[Sequence[StagedBatch], Sequence[tuple[int, int]], Sequence[tuple[int, int]]]:
     """Append a batch that may be a duplicate, or that contains its ids. Return it with its offsets and ids."""
+    batch, header, _, _, rewrite = staged_batch
+    return _placed(staged_batch, append(log, batch, header, ids, now, rewrite))
+
+
+def _placed(
+    staged_batch: StagedBatch, appended: Appended
+) -> tuple[Sequence[StagedBatch], Sequence[tuple[int, int]], Sequence[tuple[int, int]]]:
+    """Return a batch with its offsets and ids, as `_settle` takes them."""
     batch, header, staged, index, rewrite = staged_batch
-    appended = append(log, batch, header, ids, now, rewrite)
     if appended.duplicate and header.attributes & TIMESTAMP_TYPE_BIT:
         header = header._replace(max_timestamp=appended.timestamp_ms)
     offsets = ((appended.base_offset, appended.last_offset),)

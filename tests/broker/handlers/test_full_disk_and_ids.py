@@ -5,7 +5,8 @@ from broker.record.records import BatchRecord, encode_batch
 from broker.settings.config import BrokerConfig
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import ProduceRequest
-from tests.broker.engine_client import CREATE_TOPICS, METADATA, PRODUCE, EngineBroker
+from tests.broker.engine_client import CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_LOG_DIRS, METADATA, PRODUCE, EngineBroker
+from tests.broker.handlers.produce_requests import of_producer, offsets_of, producing
 
 
 def test_a_topic_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing():
@@ -28,6 +29,11 @@ def with_full_disk():
     """Return a broker with a topic on a disk with a reserve, and no space beside it."""
     broker = EngineBroker()
     broker.create("flights")
+    return filled(broker)
+
+
+def filled(broker):
+    """Take all space of a broker's disk but the reserve, and return the broker."""
     broker.at(broker.now_ms + 1)
     assert broker.storage.exists(reserve.FILE)
     broker.storage.gives_back = True
@@ -60,6 +66,49 @@ def test_on_a_full_disk_a_topic_is_deleted_with_the_reserve_and_none_is_created_
     broker.delete("flights")
     assert not broker.storage.exists(reserve.FILE) and not broker.storage.list("flights-0")
     assert broker.restarted(clean=False).services.metadata.topic("flights") is None
+
+
+def test_on_a_full_disk_a_topic_is_deleted_also_if_another_is_created_in_the_same_write():
+    broker = with_full_disk()
+    clients = broker.connect(), broker.connect()
+    topic = {"name": "trains", "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+    with broker.turn():
+        clients[0].send(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
+        clients[1].send(DELETE_TOPICS, 6, {"topics": [{"name": "flights"}], "timeout": 1000})
+    created, deleted = [client.replies()[0][1] for client in clients]
+    assert created.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "No space left" in created.topics[0].error_message
+    assert deleted.responses[0].error_code == 0
+    names = broker.restarted(clean=False).services.metadata
+    assert names.topic("flights") is None and names.topic("trains") is None
+
+
+def test_bytes_that_the_reserve_lacks_are_not_usable_to_clients_that_look_at_the_disk():
+    """KIP-827: `flakelog produce` names a full disk by these bytes."""
+    broker = with_full_disk()
+    broker.delete("flights")  # takes the reserve
+    broker.storage.free_bytes = 2 * BrokerConfig().disk_full_bytes
+    broker.at(broker.now_ms + 1_000)
+    (directory,) = broker.connect().ask(DESCRIBE_LOG_DIRS, 4, {"topics": ()}).results
+    disk = broker.services.logs.disk
+    assert directory.usable_bytes == disk.usable_bytes == broker.storage.free_bytes - disk.lacking_bytes
+    assert disk.lacking_bytes > 0
+
+
+def test_while_the_disk_is_full_a_batch_that_the_log_has_is_answered_as_the_first_time():
+    """The producer did not get the answer, and sends the batch again (KIP-98)."""
+    broker = EngineBroker()
+    broker.create("flights")
+    client = broker.connect()
+    client.send_together(*[producing(batch=of_producer(b"%d" % n, n)) for n in range(2)])
+    assert offsets_of(client) == [0, 1]
+    filled(broker)
+    client.send_together(*[producing(batch=of_producer(b"%d" % n, n)) for n in (1, 2, 3, 0)])
+    results = [reply[0] for _, reply in client.replies()]
+    codes = [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+    assert [result.error_code for result in results] == codes
+    assert [results[0].base_offset, results[3].base_offset] == [1, 0]
+    assert client.fetch("flights") == [b"0", b"1"]
 
 
 def records(number):
