@@ -266,6 +266,7 @@ def _by_arrow(run: ReplayOptions, manifest: "Manifest", output: "Storage") -> "t
             security=given_properties(),
             on_batch=lambda batch: read(batch.num_rows, batch.nbytes),
             on_written=lambda within, file: progress.wrote(file.bytes),
+            on_wait=bar.wait,
         )
     finally:
         bar.end()

@@ -86,6 +86,7 @@ class RangeFetch:
     `on_lost` instead of DataLoss; a deleted topic and a log that ends early are missing offsets too.
 
     A record batch that unpacks to more than an Arrow batch holds is unpacked within `large_turn` (arrow_decode.decode).
+    `on_wait` is called with the reason before each pause between two attempts.
 
     With `settings.read_committed`, records of aborted transactions are left out. Their offsets count, as do those of
     control records: the range ends by position.
@@ -101,6 +102,7 @@ class RangeFetch:
         on_skipped: Callable[[SkippedBatch], object] | None = None,
         on_lost: OnLost | None = None,
         large_turn: AbstractContextManager[object] = NO_TURN,
+        on_wait: Callable[[str], object] = lambda reason: None,
     ) -> None:
         self._within = within
         self._columns = columns
@@ -110,6 +112,7 @@ class RangeFetch:
         self._on_skipped = on_skipped
         self._skipped = 0
         self._large_turn = large_turn
+        self._on_wait = on_wait
         self._isolation = READ_COMMITTED if settings.read_committed else READ_UNCOMMITTED
         self._may_lack_offsets = settings.may_lack_offsets(within.topic)
         self._cursor = RangeCursor(
@@ -134,6 +137,7 @@ class RangeFetch:
     def _pause_or_give_up(self, failures: int, error: Exception) -> None:
         patience = self._settings.patience
         if failures < patience.attempts:
+            self._on_wait(str(error))
             self._client.pause(patience.pause_after(failures))
         elif isinstance(error, _NoneLeft):
             self._cursor.skip_rest()

@@ -49,8 +49,10 @@ def range_of(
     on_skipped: Callable[[SkippedBatch], object] | None = None,
     on_lost: Callable[[OffsetRange, str], object] | None = None,
     large_turn: AbstractContextManager[object] = NO_TURN,
+    on_wait: Callable[[str], object] = lambda reason: None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield as `read_range` does, by a client whose connections stay open. For `large_turn` see arrow_decode.decode."""
+    """Yield as `read_range` does, by a client whose connections stay open. For the last two arguments see RangeFetch.
+    """
 
     def skipped(batch: SkippedBatch) -> None:
         _log.warning("left out %s", batch)
@@ -58,7 +60,7 @@ def range_of(
             on_skipped(batch)
 
     on_lost = on_lost or warn_of_loss
-    return RangeFetch(within, columns, client, settings, topic_id, skipped, on_lost, large_turn).batches()
+    return RangeFetch(within, columns, client, settings, topic_id, skipped, on_lost, large_turn, on_wait).batches()
 
 
 def warn_of_loss(within: OffsetRange, reason: str) -> None:

@@ -17,10 +17,17 @@ from spark_bridge.reading.skipped import SkippedBatch
 class RangeReads:
     """Reads from one cluster. Each thread keeps its connections from one range to the next.
 
-    The threads take turns to unpack record batches that are larger than an Arrow batch.
+    The threads take turns to unpack record batches that are larger than an Arrow batch. They call `on_wait` with the
+    reason before each pause between two attempts.
     """
 
-    def __init__(self, servers: Sequence[Address], settings: ReadSettings) -> None:
+    def __init__(
+        self,
+        servers: Sequence[Address],
+        settings: ReadSettings,
+        on_wait: Callable[[str], object] = lambda reason: None,
+    ) -> None:
+        self._on_wait = on_wait
         self._servers = servers
         self._settings = settings
         self._stopped = threading.Event()
@@ -45,7 +52,7 @@ class RangeReads:
         settings = settings or self._settings
         try:
             yield from range_of(
-                within, columns, self.client(), settings, topic_id, on_skipped, on_lost, self._large_turn
+                within, columns, self.client(), settings, topic_id, on_skipped, on_lost, self._large_turn, self._on_wait
             )
         except Exception:
             if self._stopped.is_set():  # the interrupted call says that the broker does not answer

@@ -38,12 +38,13 @@ def replay(
     security: Mapping[str, str] | None = None,
     on_batch: OnBatch = lambda batch: None,
     on_written: OnWritten = lambda within, file: None,
+    on_wait: Callable[[str], object] = lambda reason: None,
 ) -> Receipt:
     """Write the manifest's rows to `out`, `threads` ranges at once.
 
     `compacted` allows missing offsets in topics that were compacted once. `security` has properties of Kafka's clients,
-    such as `security.protocol`. `on_batch` is called in those threads for
-    each Arrow batch that is read, and `on_written` for each file. Raise ReplayError if the proof fails, `out` is
+    such as `security.protocol`. Those threads call `on_batch` for each Arrow batch that is read, `on_written` for each
+    file, and `on_wait` with the reason of each wait for a broker. Raise ReplayError if the proof fails, `out` is
     something other than this replay, or a rerun differs from it; `out` is then unchanged. Raise what a read raises:
     DataLoss, CorruptBatch, ReadFailed, OptionError, ManifestError, ClusterError.
     """
@@ -58,7 +59,7 @@ def replay(
     with run_of(out, manifest, Writer.usual(), single_writer=single_writer) as run:
         announce(topic, out, manifest)
         files: dict[int, RangeFile] = {}
-        reads = RangeReads(pinned.servers, pinned.settings)
+        reads = RangeReads(pinned.servers, pinned.settings, on_wait)
         jobs = [
             partial(_write, run.storage, index, pinned, reads, on_batch, on_written)
             for index in range(len(manifest.ranges))

@@ -103,6 +103,13 @@ def test_without_progress_it_gives_up_and_says_why():
     assert len(cluster.paused) == 2
 
 
+def test_each_wait_for_another_attempt_is_told_with_its_reason():
+    cluster, reasons = Cluster(100, faults=[None, ErrorCode.NOT_LEADER_OR_FOLLOWER, ConnectionResetError()]), []
+    assert read(cluster, 0, 100, on_wait=reasons.append) == rows(0, 100)
+    assert len(reasons) == len(cluster.paused) == 2
+    assert "NOT_LEADER" in reasons[0] and "leader:9093" in reasons[1]
+
+
 def test_when_no_server_answers_each_is_named():
     cluster = Cluster(100)
     cluster.down |= {BOOTSTRAP, LEADER}
