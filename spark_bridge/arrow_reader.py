@@ -127,14 +127,16 @@ def read(
     return open_reader(pinned.manifest, pinned.servers, pinned.settings, pinned.columns, threads=threads)
 
 
-def pin_read(options: Mapping[str, str], manifest: Manifest | None = None) -> PinnedRead:
+def pin_read(
+    options: Mapping[str, str], manifest: Manifest | None = None, on_wait: Callable[[str], object] = lambda reason: None
+) -> PinnedRead:
     """Pin the read that the Data Source's options describe, or check that the cluster has the log of `manifest`.
 
-    Log a warning for lost offsets, and for options that are ignored. Raise OptionError, SelectionError, ManifestError
-    or network.ClusterError.
+    Log a warning for lost offsets, and for options that are ignored. `on_wait` is that of Cluster. Raise OptionError,
+    SelectionError, ManifestError or network.ClusterError.
     """
     parsed = parse(options)
-    with Cluster.connect(parsed.servers, parsed.driver_settings) as cluster:
+    with Cluster.connect(parsed.servers, parsed.driver_settings, on_wait) as cluster:
         pinned = pin(parsed, cluster, manifest, VERSION)
     for warning in parsed.warnings:
         _log.warning("flakelog: %s", warning)

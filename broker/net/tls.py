@@ -42,7 +42,7 @@ class ListenerTls:
     brokers reach each other (`serves_brokers`) the settings have to work for both ends, as in Kafka (SslFactory's
     `keystoreVerifiableUsingTruststore`): at the start with themselves, and new ones with the present ones, each as the
     client of the other. Names are not checked. If the present certificate is not valid, new settings have to work
-    with themselves only, because other brokers refuse the present ones anyway; Kafka refuses new ones then.
+    with themselves only, because other brokers refuse the present ones. Kafka refuses new ones then.
     """
 
     def __init__(

@@ -62,18 +62,29 @@ class Cluster:
     """Requests to a cluster, over one connection to each of its brokers.
 
     Each method raises a ClusterError: NoSuchTopic, Unreachable after `patience`, or network.BrokerRefused for a
-    permanent error.
+    permanent error. `on_wait` is called with the reason before each pause between two attempts.
     """
 
-    def __init__(self, client: ReadClient, patience: Patience = Patience()) -> None:
+    def __init__(
+        self,
+        client: ReadClient,
+        patience: Patience = Patience(),
+        on_wait: Callable[[str], object] = lambda reason: None,
+    ) -> None:
+        self._on_wait = on_wait
         self._client = client
         self._patience = patience
         self._has_ids: bool | None = None
 
     @classmethod
-    def connect(cls, servers: Sequence[Address], settings: ReadSettings = ReadSettings()) -> "Cluster":
+    def connect(
+        cls,
+        servers: Sequence[Address],
+        settings: ReadSettings = ReadSettings(),
+        on_wait: Callable[[str], object] = lambda reason: None,
+    ) -> "Cluster":
         """Return the cluster behind `servers`: `with Cluster.connect(servers, settings) as cluster: ...`"""
-        return cls(connect(servers, settings), settings.patience)
+        return cls(connect(servers, settings), settings.patience, on_wait)
 
     def __enter__(self) -> "Cluster":
         return self
@@ -161,6 +172,7 @@ class Cluster:
                 failures += 1
                 if failures >= self._patience.attempts:
                     raise Unreachable(f"gave up after {failures} attempts: {error}") from error
+                self._on_wait(str(error))
             self._client.pause(self._patience.pause_after(failures))
 
 

@@ -43,10 +43,10 @@ def replay(
     """Write the manifest's rows to `out`, `threads` ranges at once.
 
     `compacted` allows missing offsets in topics that were compacted once. `security` has properties of Kafka's clients,
-    such as `security.protocol`. Those threads call `on_batch` for each Arrow batch that is read, `on_written` for each
-    file, and `on_wait` with the reason of each wait for a broker. Raise ReplayError if the proof fails, `out` is
-    something other than this replay, or a rerun differs from it; `out` is then unchanged. Raise what a read raises:
-    DataLoss, CorruptBatch, ReadFailed, OptionError, ManifestError, ClusterError.
+    such as `security.protocol`. Those threads call `on_batch` for each Arrow batch that is read, and `on_written` for
+    each file. They and this thread call `on_wait` with the reason of each wait for a broker. Raise ReplayError if the
+    proof fails, `out` is something other than this replay, or a rerun differs from it; `out` is then unchanged. Raise
+    what a read raises: DataLoss, CorruptBatch, ReadFailed, OptionError, ManifestError, ClusterError.
     """
     options = {"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}
     if compacted:
@@ -54,7 +54,7 @@ def replay(
     if request_timeout_ms is not None:
         options["kafka.request.timeout.ms"] = str(request_timeout_ms)
     options |= options_of(security)
-    pinned = pin_read(options, manifest)
+    pinned = pin_read(options, manifest, on_wait)
     topic = ReplayTopic(servers, pinned.settings.security)
     with run_of(out, manifest, Writer.usual(), single_writer=single_writer) as run:
         announce(topic, out, manifest)

@@ -152,6 +152,12 @@ def test_a_fault_in_passing_is_waited_out(fault):
     assert cluster.paused == [100, 200]
 
 
+def test_each_wait_for_another_attempt_is_told_with_its_reason():
+    cluster, reasons = Cluster(90, faults=[ConnectionResetError()]), []
+    asking.Cluster(cluster, Patience(attempts=3), reasons.append).latest("t")
+    assert len(reasons) == len(cluster.paused) == 1 and "leader:9093" in reasons[0]
+
+
 def test_after_some_attempts_it_gives_up_and_says_why():
     cluster = Cluster(90)
     cluster.down |= {BOOTSTRAP, LEADER}
