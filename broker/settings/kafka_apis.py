@@ -176,7 +176,9 @@ DIFFERENCES = (
         "TLS",
         "It is OpenSSL's. Key stores are PEM or PKCS#12; one of the old JKS format is refused with the command that "
         "converts it. Suites without forward secrecy and versions before TLSv1.2 are refused by name. The suites of "
-        "TLSv1.3 are all or none. A changed file of a certificate is taken within a second; Kafka has to be told.",
+        "TLSv1.3 are all or none. A changed file of a certificate is taken within a second; Kafka has to be told. "
+        "Where brokers reach each other, a certificate that has expired can be replaced without a restart; Kafka "
+        "refuses the new one, because it cannot shake hands with the old one.",
     ),
     (
         "Access rules and quotas",
