@@ -332,20 +332,16 @@ class BrokerServer:
 
     def _ask_others(self, now: Now) -> None:
         """Send the engine's requests to other brokers, and its operations to the coordinator."""
-        if self._cluster is None or not self._engine.has_calls:
-            return
-        coordination, peers = self._cluster
-        if calls := self._engine.take_calls(now):
-            peers.send(calls)
-        if operations := self._engine.take_operations():
-            coordination.carry_out(operations)
+        if self._cluster is not None and self._engine.has_calls:
+            coordination, peers = self._cluster
+            peers.send(self._engine.take_calls(now))
+            if operations := self._engine.take_operations():
+                coordination.carry_out(operations)
 
     def _called(self, call: "AnyCall", response: Any | None) -> None:
-        """Pass the response of another broker to the engine, and let it go on.
+        """Pass the response of another broker to the engine, and send a follower's next fetch at once.
 
-        The turn executes the requests of clients with it, if the connection has it from an event. Otherwise the caller
-        is a timer, after which the reactor may sleep. A follower's next fetch confirms what it has copied, so it is
-        sent at once.
+        The turn of the events goes on with it. A response from a timer has its own, because the reactor may sleep then.
         """
         now = self._turn or self.now()
         try:
