@@ -14,7 +14,7 @@ PROGRAM_SECONDS = 4 * SECONDS  # for a whole program, with Java and Spark in it
 _PAUSE_SECONDS = 0.005
 _LONGEST_PAUSE_SECONDS = 0.1
 _PAUSED_SHARE = 0.1
-"""Of the time waited so far. So a long wait costs little CPU, and ends at most a tenth later than it could."""
+"""A pause is this share of the time waited so far: a long wait takes little CPU, and ends at most a tenth too late."""
 
 
 def until(condition, what="it", pause_s=_PAUSE_SECONDS):
