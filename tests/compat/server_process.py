@@ -12,9 +12,11 @@ import subprocess
 import sys
 import threading
 import time
+from functools import cache
 from pathlib import Path
 
 from coordination.free_port import FreePort
+from tests.compat.server_starter import Starter
 from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -25,6 +27,7 @@ FREE_PORTS = {
     "flakelog.ids.listener": "127.0.0.1:0",
     "flakelog.http.listener": "127.0.0.1:0",
 }
+PROGRAM = [sys.executable, "-m", "flakelog"]
 KEEP_ALL = {"log.retention.ms": "-1"}  # many messages of the tests have old timestamps
 
 
@@ -37,12 +40,23 @@ class DidNotStart(Exception):
         self.stderr = stderr
 
 
+@cache
+def _starter():
+    """Return the process that forks the servers of this one."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": PYTHONPATH}
+    return Starter(environment, ROOT)
+
+
 class ServerProcess:
     """A server on free local ports. `settings` override the defaults; an empty listener turns that part off.
 
     `log` keeps the output of all runs. `prefix` is a command to run the server under (`unshare`, `prlimit`, ...), which
     must exec the rest. `arguments` are more options of the server. `root` is the checkout whose code it runs.
+
+    It is forked from a process that has its imports, unless `prefix`, `env` or `root` ask for a start of Python.
     """
+
+    forked = True
 
     def __init__(
         self,
@@ -85,7 +99,7 @@ class ServerProcess:
 
     @property
     def argv(self):
-        argv = [*self._prefix, sys.executable, "-m", "flakelog", self._command, "--data-dir", str(self.data_dir)]
+        argv = [*self._prefix, *PROGRAM, self._command, "--data-dir", str(self.data_dir)]
         for name, value in self.settings.items():
             argv += ["--set", f"{name}={value}"]
         return [*argv, *self._arguments, *(["--zookeeper", self._zookeeper] if self._zookeeper else [])]
@@ -104,16 +118,15 @@ class ServerProcess:
         assert not self.running, "it runs already"
         self._addresses = {}
         path = f"{self._root}{os.pathsep}{PRODUCTION}"
-        self._process = subprocess.Popen(
-            self.argv,
-            cwd=self._root,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **self._env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
+        env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **self._env}
+        program, arguments = self.argv[: len(PROGRAM)], self.argv[len(PROGRAM) :]
+        if program == PROGRAM and self.forked and not self._env and self._root == ROOT:
+            self._process = _starter().start(arguments, cwd=self._root, env=env)
+        else:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            self._process = subprocess.Popen(
+                self.argv, cwd=self._root, env=env, **streams, text=True, errors="replace"
+            )
         streams = self._process.stdout, self._process.stderr
         self._readers = [threading.Thread(target=self._read, args=(stream,), daemon=True) for stream in streams]
         for reader in self._readers:
@@ -253,3 +266,9 @@ class ServerProcess:
         """Return the bytes that threads other than the main one have read from files (/proc/PID/task/TID/io)."""
         others = [task for task in Path(f"/proc/{self.pid}/task").iterdir() if task.name != str(self.pid)]
         return sum(int((task / "io").read_text().split()[1]) for task in others)
+
+
+class ServerProgram(ServerProcess):
+    """A server that begins as a start of Python, for the tests of starts."""
+
+    forked = False

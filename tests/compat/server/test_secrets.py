@@ -18,7 +18,7 @@ from broker.client.errors import NotAuthenticated
 from tests.compat.identity_provider import OAUTH_MODULE
 from tests.compat.sasl_users import SCRAM_MODULE, jaas, listener_jaas
 from tests.compat.served_data import batch_of
-from tests.compat.server_process import DidNotStart, ServerProcess
+from tests.compat.server_process import DidNotStart, ServerProgram
 from tests.compat.spark.standalone_spark import StandaloneSpark
 from tests.compat.tls_files import TlsFiles
 from tests.patience import PROGRAM_SECONDS, SECONDS, until
@@ -88,7 +88,7 @@ class SecretServer:
         password = self._write("password", "marked-of-the-broker")
         added = "--add-scram", f"SCRAM-SHA-512=[name=broker,password-file={password}]"
         self.arguments = "--config", str(self.properties), *added
-        self.process = ServerProcess(directory / "data", LISTENERS, arguments=self.arguments)
+        self.process = ServerProgram(directory / "data", LISTENERS, arguments=self.arguments)
 
     def _write(self, name, text):
         file = self._secrets / name
@@ -224,7 +224,7 @@ def test_a_start_that_is_refused_shows_no_secret(secret_server, tmp_path):
         properties = tmp_path / "server.properties"
         properties.write_text(text.replace(*change))
         with pytest.raises(DidNotStart) as error:
-            ServerProcess(tmp_path / "data", LISTENERS, arguments=("--config", str(properties))).start()
+            ServerProgram(tmp_path / "data", LISTENERS, arguments=("--config", str(properties))).start()
         assert error.value.stderr and not shows([error.value.stderr], (MARK, *secret_server.key_lines)), what
 
 

@@ -15,7 +15,7 @@ from coordination.free_port import FreePort
 from idgen.layout import Layout
 from tests.compat.raw_connection import RawConnection
 from tests.compat.served_data import MESSAGES, SEGMENT, TOPIC, assert_serves, checksums, fill, refused
-from tests.compat.server_process import DidNotStart, ServerProcess
+from tests.compat.server_process import DidNotStart, ServerProgram
 
 
 @pytest.fixture
@@ -27,20 +27,20 @@ def data_dir(stopped, tmp_path):
 
 
 def test_a_second_server_on_a_directory_is_refused_and_the_first_serves_on(data_dir):
-    with ServerProcess(data_dir) as first:
+    with ServerProgram(data_dir) as first:
         before = checksums(data_dir)
-        line = refused(ServerProcess(data_dir))
+        line = refused(ServerProgram(data_dir))
         assert "another process uses this data directory" in line and str(first.pid) in line
         assert checksums(data_dir) == before
         assert_serves(first.address)
 
 
 def test_another_id_is_refused_because_the_partitions_are_those_of_the_first(data_dir):
-    server = ServerProcess(data_dir, {"node.id": "5"})
+    server = ServerProgram(data_dir, {"node.id": "5"})
     with pytest.raises(DidNotStart, match="has the partitions of broker 1, and node.id is 5: start it with node.id=1"):
         server.start()
     assert "Move them away" not in server.log
-    with ServerProcess(data_dir) as again:
+    with ServerProgram(data_dir) as again:
         assert_serves(again.address)
 
 
@@ -51,10 +51,10 @@ def test_a_port_in_use_is_named_and_nothing_is_changed(data_dir, setting, scheme
     before = checksums(data_dir)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = "127.0.0.1:{}".format(taken.getsockname()[1])
-        line = refused(ServerProcess(data_dir, {setting: scheme + address}))
+        line = refused(ServerProgram(data_dir, {setting: scheme + address}))
     assert f"cannot listen on {address}" in line and "in use" in line
     assert checksums(data_dir) == before
-    with ServerProcess(data_dir) as server:
+    with ServerProgram(data_dir) as server:
         assert_serves(server.address)
 
 
@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_changed(data_dir, na
     else:
         path.write_bytes({"garbled": b"\x00\xffgarbage" + data[9:], "truncated": data[:-7], "empty": b""}[damage])
     before = checksums(data_dir)
-    assert name in refused(ServerProcess(data_dir))
+    assert name in refused(ServerProgram(data_dir))
     assert checksums(data_dir) == before
 
 
@@ -78,7 +78,7 @@ def test_a_registry_that_cannot_be_used_is_named(data_dir):
     shutil.rmtree(data_dir / "ids")
     (data_dir / "ids").write_text("a file where a directory belongs")
     before = checksums(data_dir)
-    assert str(data_dir / "ids") in refused(ServerProcess(data_dir))
+    assert str(data_dir / "ids") in refused(ServerProgram(data_dir))
     assert checksums(data_dir) == before
 
 
@@ -86,7 +86,7 @@ def test_a_partition_that_cannot_be_read_is_offline_by_name_and_the_others_are_s
     path = data_dir / f"{TOPIC}-1" / SEGMENT
     path.unlink()
     path.mkdir()
-    with ServerProcess(data_dir) as server:
+    with ServerProgram(data_dir) as server:
         assert f"no file {TOPIC}-1/{SEGMENT}" in server.wait_for_log(f"partition {TOPIC}-1 is offline")
         assert_serves(server.address, TOPIC, 0)
         with Client(server.address) as client, pytest.raises(BrokerError) as caught:
@@ -100,7 +100,7 @@ def test_a_log_shorter_than_what_was_synced_is_offline_by_name(data_dir):
     with open(path, "r+b") as file:
         file.truncate(path.stat().st_size // 2)
     before = checksums(data_dir / f"{TOPIC}-1")
-    with ServerProcess(data_dir) as server:
+    with ServerProgram(data_dir) as server:
         assert SEGMENT in server.wait_for_log(f"partition {TOPIC}-1 is offline")
         assert_serves(server.address, TOPIC, 0)
         assert server.stop() == 0
@@ -110,7 +110,7 @@ def test_a_log_shorter_than_what_was_synced_is_offline_by_name(data_dir):
 @pytest.mark.parametrize("assignment, wanted", [("log.segment.byte=1", "log.segment.bytes"), ("num.partitions=0", "1")])
 def test_an_unknown_or_impossible_setting_is_refused_with_what_would_be_right(tmp_path, assignment, wanted):
     name, _, value = assignment.partition("=")
-    line = refused(ServerProcess(tmp_path / "data", {name: value}))
+    line = refused(ServerProgram(tmp_path / "data", {name: value}))
     assert name in line and wanted in line
     assert not (tmp_path / "data").exists()
 
@@ -128,7 +128,7 @@ def garble_first_batch(data_dir):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_after_a_clean_stop_no_batch_is_read_at_the_next_start(tmp_path, number):
-    with ServerProcess(tmp_path / "data") as server:
+    with ServerProgram(tmp_path / "data") as server:
         fill(server.address)
         assert server.stop(number) == 0
         garble_first_batch(tmp_path / "data")
@@ -142,7 +142,7 @@ def test_after_a_clean_stop_no_batch_is_read_at_the_next_start(tmp_path, number)
 
 def test_after_a_kill_every_batch_past_the_checkpoint_is_read(tmp_path):
     """After a kill the server reads every batch past the checkpoint, and so finds the same damage."""
-    with ServerProcess(tmp_path / "data") as server:
+    with ServerProgram(tmp_path / "data") as server:
         fill(server.address)
         server.kill()
         garble_first_batch(tmp_path / "data")
@@ -158,7 +158,7 @@ def test_it_listens_on_ipv6(tmp_path):
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
         pytest.skip(f"no IPv6 here: {error}")
-    with ServerProcess(tmp_path / "data", {"listeners": "PLAINTEXT://[::1]:0"}) as server:
+    with ServerProgram(tmp_path / "data", {"listeners": "PLAINTEXT://[::1]:0"}) as server:
         assert server.address.startswith("[::1]:")
         fill(server.address)
         assert_serves(server.address)
@@ -169,7 +169,7 @@ def test_it_listens_on_ipv6(tmp_path):
 
 def test_over_zookeeper_two_servers_stamp_with_numbers_of_their_own(tmp_path, zookeeper):
     where = f"{zookeeper.hosts}/server-process"
-    one, two = [ServerProcess(tmp_path / name, zookeeper=where) for name in ("one", "two")]
+    one, two = [ServerProgram(tmp_path / name, zookeeper=where) for name in ("one", "two")]
     with one, two:
         workers = []
         for server in (one, two):
@@ -184,7 +184,7 @@ def test_over_zookeeper_two_servers_stamp_with_numbers_of_their_own(tmp_path, zo
 
 def test_without_its_zookeeper_it_says_so(tmp_path):
     with FreePort() as nobody:
-        server = ServerProcess(tmp_path / "data", {"flakelog.start.timeout.ms": 2_000}, zookeeper=nobody.address)
+        server = ServerProgram(tmp_path / "data", {"flakelog.start.timeout.ms": 2_000}, zookeeper=nobody.address)
         with pytest.raises(DidNotStart) as caught, server:
             pass
     waiting, failed = caught.value.stderr.splitlines()

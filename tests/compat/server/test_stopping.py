@@ -4,14 +4,14 @@ import pytest
 
 from idgen.config import IdgenConfig
 from idgen.snowflake import Snowflake
-from tests.compat.server_process import ServerProcess
+from tests.compat.server_process import ServerProgram
 from tests.patience import MS
 
 
 @pytest.mark.parametrize("signals", [1, 3])
 def test_told_to_stop_while_it_waits_for_a_worker_number_it_just_stops(tmp_path, signals):
     """A configured worker number stays reserved after a crash; a stop while the server waits for it is no error."""
-    server = ServerProcess(tmp_path / "data", {"flakelog.ids.worker": "5", "flakelog.ids.lead.ms": 10 * MS}).start()
+    server = ServerProgram(tmp_path / "data", {"flakelog.ids.worker": "5", "flakelog.ids.lead.ms": 10 * MS}).start()
     server.kill()
     begin = server.mark()
     server.launch()
@@ -27,7 +27,7 @@ def test_where_all_worker_numbers_are_taken_it_says_so_and_waits_on(tmp_path):
     layout = {"flakelog.ids.worker.bits": "0", "flakelog.ids.datacenter.bits": "0", "flakelog.ids.sequence.bits": "22"}
     config = IdgenConfig(ids_worker_bits=0, ids_datacenter_bits=0, ids_sequence_bits=22)
     with Snowflake(directory=tmp_path / "data" / "ids", config=config):
-        server = ServerProcess(tmp_path / "data", layout | {"flakelog.start.timeout.ms": "300"}, command="idgen")
+        server = ServerProgram(tmp_path / "data", layout | {"flakelog.start.timeout.ms": "300"}, command="idgen")
         server.launch()
         try:
             for _ in range(2):
@@ -40,7 +40,7 @@ def test_where_all_worker_numbers_are_taken_it_says_so_and_waits_on(tmp_path):
 
 
 def test_an_impatient_operator_sees_no_traceback(tmp_path):
-    server = ServerProcess(tmp_path / "data").start()
+    server = ServerProgram(tmp_path / "data").start()
     for number in (2, 15, 2):
         server.send_signal(number)
     assert server.stop() == 0
@@ -48,7 +48,7 @@ def test_an_impatient_operator_sees_no_traceback(tmp_path):
 
 
 def test_it_can_be_started_again_immediately(tmp_path):
-    server = ServerProcess(tmp_path / "data", {"flakelog.ids.worker": "5"}).start()
+    server = ServerProgram(tmp_path / "data", {"flakelog.ids.worker": "5"}).start()
     assert server.stop() == 0
     with server.start():
         assert server.running
