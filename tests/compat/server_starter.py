@@ -72,7 +72,12 @@ class Fork:
 
     def _ended(self, timeout):
         """Return the exit code, for which the starter is waited for up to `timeout` seconds."""
-        if self.returncode is None and select.select([self._exit_code], [], [], timeout)[0]:
+        ends = select.poll()  # `select` takes no descriptor above 1,023, and some tests have more
+        with self._lock:
+            if self.returncode is not None:
+                return self.returncode
+            ends.register(self._exit_code, select.POLLIN)
+        if ends.poll(timeout * 1_000):
             with self._lock:
                 if self.returncode is None:
                     with self._exit_code:

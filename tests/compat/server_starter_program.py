@@ -78,7 +78,7 @@ def _become(arguments, cwd, env, stdout, stderr):
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
-    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+    os.closerange(3, max(map(int, os.listdir("/dev/fd"))) + 1)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
