@@ -123,8 +123,8 @@ class ProducerQueue:
                     self.serve(POLL_SECONDS)
                     waited_ms += int(POLL_SECONDS * 1000)
                 except KafkaException as error:
-                    place = topic if partition == ANY_PARTITION else f"{topic}-{partition}"
-                    raise ProduceError(f"{place}: {self._reason(error.args[0])}") from None
+                    name = topic if partition == ANY_PARTITION else f"{topic}-{partition}"
+                    raise ProduceError(f"{name}: {self._reason(error.args[0])}") from None
         except BaseException:
             self._outcomes.withdraw()
             raise

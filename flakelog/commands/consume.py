@@ -147,8 +147,8 @@ def _warn(batch: "PoisonBatch") -> None:
 
 def _warn_of_reset(gap: "Gap") -> None:
     (topic, partition), offset, reason = gap
-    place = f"{topic}-{partition}: offset {offset}, where the group was, is gone"
-    click.echo(f"{place}: {reason}; the group goes on by --from", err=True)
+    lost = f"{topic}-{partition}: offset {offset}, where the group was, is gone"
+    click.echo(f"{lost}: {reason}; the group goes on by --from", err=True)
 
 
 def name_held_back(client: "Client", partitions: "Iterable[Partition]") -> None:

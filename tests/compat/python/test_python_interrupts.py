@@ -1,4 +1,4 @@
-"""Ctrl-C while a client of the Python API waits: the call ends, and what it leaves behind is told."""
+"""Ctrl-C while a client of the Python API waits: the call ends, and a line counts the messages that it leaves."""
 
 import signal
 
@@ -58,9 +58,9 @@ def test_ctrl_c_tells_of_messages_that_wait_and_a_second_one_drops_them(kind):
     with run(INTERRUPTED_PRODUCERS[kind]) as program:
         assert program.stdout.readline() == "waits\n"
         program.send_signal(signal.SIGINT)
-        told = program.stderr.readline()
-        assert told.startswith("the program ends, and 2 messages wait for their acknowledgement"), told
-        assert "another Ctrl-C drops them" in told
+        warning = program.stderr.readline()
+        assert warning.startswith("the program ends, and 2 messages wait for their acknowledgement"), warning
+        assert "another Ctrl-C drops them" in warning
         program.send_signal(signal.SIGINT)
         _, errors = program.communicate(timeout=SECONDS)
         assert program.returncode == -signal.SIGINT and "KeyboardInterrupt" in errors

@@ -169,17 +169,17 @@ def test_it_listens_on_ipv6(tmp_path):
 
 def test_over_zookeeper_two_servers_stamp_with_numbers_of_their_own(tmp_path, zookeeper):
     where = f"{zookeeper.hosts}/server-process"
-    one, two = [ServerProgram(tmp_path / name, zookeeper=where) for name in ("one", "two")]
-    with one, two:
+    servers = [ServerProgram(tmp_path / name, zookeeper=where) for name in ("one", "two")]
+    with servers[0], servers[1]:
         workers = []
-        for server in (one, two):
+        for server in servers:
             assert f"ids unique in zookeeper {where}" in server.log
             fill(server.address)
             with Client(server.address) as client:
                 records, _ = client.fetch(TOPIC, 0, 0)
             workers.append({Layout().unpack(record.id).worker_number for record in records})
         assert len(workers[0]) == len(workers[1]) == 1 and workers[0] != workers[1]
-        assert one.stop() == 0
+        assert servers[0].stop() == 0
 
 
 def test_without_its_zookeeper_it_says_so(tmp_path):
