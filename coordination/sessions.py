@@ -21,17 +21,17 @@ def open_session(
 ) -> Coordinator:
     """Open a session in a directory, or with ZooKeeper (host:port,host:port/chroot) with the settings of `access`.
 
-    With `wait` the call takes at most `connect_timeout_ms`, by default that of the coordinator. With `wait` off nothing
-    blocks; the caller then calls `wait_until_connected` before anything else, in a thread that
-    may block. `allow_network` accepts a directory on a network file system. Raises ValueError unless exactly one of
-    `directory` and `zookeeper` is given, and CoordinatorUnavailable if the session cannot be opened.
+    With `wait` the call takes at most 15 s, and at most `connect_timeout_ms`. With `wait` off nothing blocks; the
+    caller then calls `wait_until_connected` before anything else, in a thread that may block. `allow_network` accepts a
+    directory on a network file system. Raises ValueError unless exactly one of `directory` and `zookeeper` is given,
+    and CoordinatorUnavailable if the session cannot be opened.
     """
     if (directory is None) == (zookeeper is None):
         raise ValueError("a coordinator is a directory or a ZooKeeper: name one of both")
     if zookeeper is not None:
         from coordination.zookeeper import CONNECT_TIMEOUT_MS, ZooKeeperCoordinator
 
-        timeout_ms = CONNECT_TIMEOUT_MS if connect_timeout_ms is None else connect_timeout_ms
+        timeout_ms = CONNECT_TIMEOUT_MS if connect_timeout_ms is None else min(connect_timeout_ms, CONNECT_TIMEOUT_MS)
         return ZooKeeperCoordinator(zookeeper, access, connect_timeout_ms=timeout_ms, wait=wait)
     from coordination.directory import DirectoryCoordinator
 

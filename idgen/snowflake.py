@@ -26,7 +26,6 @@ from idgen.service import flat
 from idgen.worker import IdRun
 
 IDS_DIRECTORY = "ids"  # inside a server's data directory
-CONNECT_TIMEOUT_MS = 15_000  # to ZooKeeper
 CLAIM_TIMEOUT_MS = 60_000  # a configured number rests for 30 s after a crash
 WAKE_MS_MAX = 1_000  # the longest time between two checks of the session's events and of a stepped clock
 RUN_IDS = 256  # taken with one lock; a larger run gains little, and giving it back takes longer
@@ -59,9 +58,7 @@ class Snowflake:
         if timeout_ms < 0:
             raise ValueError(f"timeout_ms={timeout_ms}: give a number of at least 0")
         deadline_s = time.monotonic() + timeout_ms / 1000
-        self._coordinator = connect(
-            directory, zookeeper, self.config, connect_timeout_ms=min(timeout_ms, CONNECT_TIMEOUT_MS)
-        )
+        self._coordinator = connect(directory, zookeeper, self.config, connect_timeout_ms=timeout_ms)
         self._clock = IdClock()
         self._lock = threading.Lock()
         self._run: Iterator[int] = iter(())
@@ -203,7 +200,7 @@ class Snowflake:
             self._keep_once()
             if self._claim.failure is not None:
                 raise self._claim.failure
-            if time.monotonic() > deadline_s:
+            if self._claim.number is None and time.monotonic() > deadline_s:
                 raise NoWorkerNumber(f"no worker number after {timeout_ms} ms: {self._claim.problem}")
             if self._claim.number is None:
                 time.sleep(self._rest_s())

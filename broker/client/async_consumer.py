@@ -123,7 +123,7 @@ class AsyncConsumer:
                 for batch in self._engine.take_poison():
                     if self._on_poison is not None:
                         self._on_poison(batch)
-                for reset in self._engine.core.take_resets():
+                while (reset := self._engine.core.take_reset()) is not None:
                     if self._on_reset is not None:
                         self._on_reset(reset)
                 if isinstance(step, bool):

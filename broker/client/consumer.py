@@ -68,8 +68,8 @@ class Consumer:
 
     **Callbacks.** `on_assigned` gets new partitions, `on_revoked` those to hand over, which may still be committed, and
     `on_lost` those that another member may own already, all as (topic, partition) pairs. `on_poison` gets each
-    PoisonBatch that is skipped, and `on_reset` each Gap: a partition that begins again by `start`, because its log no
-    longer has the position. All run in the program's thread, while it waits for a record.
+    PoisonBatch that is skipped, and `on_reset` each Gap: a partition that goes on elsewhere, because its log no longer
+    has the position. All run in the program's thread, while it waits for a record.
 
     **Errors.** The first record asked for raises Unreachable or BrokerError if a broker or topic is not there. Later
     failures are logged and tried again. Methods raise ClientError and its subclasses, or ValueError for an argument
@@ -211,7 +211,7 @@ class Consumer:
             for batch in self._engine.take_poison():
                 if self._on_poison is not None:
                     self._on_poison(batch)
-            for reset in self._engine.core.take_resets():
+            while (reset := self._engine.core.take_reset()) is not None:
                 if self._on_reset is not None:
                     self._on_reset(reset)
             if isinstance(step, bool):

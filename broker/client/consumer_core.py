@@ -70,6 +70,7 @@ class _OwnedPartition:
     fetch_offset: int = 0
     fetch_epoch: int = NO_EPOCH
     committed: int | None = None
+    resets: int = 0
     chunks: deque[_Chunk] = field(default_factory=deque)
     asked: PartitionAsk | None = None
     must_reset: bool = False
@@ -115,7 +116,7 @@ class ConsumerCore:
         self._reader = reader
         self._stops_at_gaps = stops_at_gaps
         self._gaps: list[Gap] = []
-        self._resets: list[Gap] = []
+        self._resets: deque[Gap] = deque()
         self._config = config
         self._max_unpacked_bytes = max_unpacked_bytes
         self._partitions: dict[Partition, _OwnedPartition] = {}
@@ -259,13 +260,13 @@ class ConsumerCore:
                 partition.is_paused = True
                 self._gaps.append(Gap(ask.key, ask.offset, why))
                 return
-            self._note(f"{name}: position {ask.offset} is gone, so it begins again by `start`: {why}")
-            self.figures.resets += 1
-            if len(self._resets) < NOTES_MAX:
-                self._resets.append(Gap(ask.key, ask.offset, why))
+            position = ask.offset if partition.position is None else partition.position
+            self._note(f"{name}: position {position} is gone, so it begins again by `start`: {why}")
+            self._note_reset(Gap(ask.key, position, why))
             self._forget_ahead(ask.key)
             partition.position, partition.must_reset = None, True
             partition.committed = None  # a topic that was made again has lost it, though the same offset may come
+            partition.resets += 1
         elif isinstance(error, Unreachable) or (isinstance(error, BrokerError) and error.retriable):
             if not partition.failures:
                 self._note(f"{name}: {error}; it is asked for again")
@@ -281,8 +282,9 @@ class ConsumerCore:
         partition = self._partitions[key]
         position = partition.position or 0
         if end < position:
-            self._note(f"{key[0]}-{key[1]}: its log was cut at offset {end}; the consumer goes back from {position}")
-            self.figures.resets += 1
+            why = f"its log was cut at offset {end}"
+            self._note(f"{key[0]}-{key[1]}: {why}; the consumer goes back from {position}")
+            self._note_reset(Gap(key, position, why))
             self.seek(key, end, epoch)
         else:
             self.seek(key, position, partition.epoch)
@@ -435,6 +437,11 @@ class ConsumerCore:
             if partition.position is not None and partition.position != partition.committed
         }
 
+    def resets_of(self, key: Partition) -> int:
+        """Return how often a partition has begun again by `start`: a commit from before is of another log."""
+        partition = self._partitions.get(key)
+        return 0 if partition is None else partition.resets
+
     def committed(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Take note of offsets that the group has committed."""
         for key, committed in offsets.items():
@@ -451,10 +458,14 @@ class ConsumerCore:
         gaps, self._gaps = self._gaps, []
         return gaps
 
-    def take_resets(self) -> list[Gap]:
-        """Return and clear the partitions that begin again by `start` because their positions are gone."""
-        resets, self._resets = self._resets, []
-        return resets
+    def _note_reset(self, reset: Gap) -> None:
+        self.figures.resets += 1
+        if len(self._resets) < NOTES_MAX:
+            self._resets.append(reset)
+
+    def take_reset(self) -> Gap | None:
+        """Return and forget the first of the partitions that go on elsewhere, because their positions are gone."""
+        return self._resets.popleft() if self._resets else None
 
     def take_poison(self) -> list[PoisonBatch]:
         """Return and clear the batches that were skipped."""

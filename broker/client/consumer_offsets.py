@@ -66,9 +66,15 @@ class ConsumerOffsets:
         self._need_group()
         left, this = dict(offsets), object()
         self._latest |= dict.fromkeys(left, this)
+        resets = {key: self._core.resets_of(key) for key in left}
+
+        def is_current(key: Partition) -> bool:
+            """Return True unless a later commit has taken this one's place, or the log has become another."""
+            return self._latest[key] is this and self._core.resets_of(key) == resets[key]
+
         problem, cause = "its coordinator is not known", None
         for _ in range(RETRIES_MAX):
-            left = {key: offset for key, offset in left.items() if self._latest[key] is this}
+            left = {key: offset for key, offset in left.items() if is_current(key)}
             if not left:
                 return
             gone = [key for key in left if self.thread is not None and not self.thread.owns(key)]
@@ -83,7 +89,7 @@ class ConsumerOffsets:
                 problem, cause = str(error), error
             else:
                 done = {key: offset for key, offset in left.items() if codes.get(key) is ErrorCode.NONE}
-                self._core.committed(done)
+                self._core.committed({key: offset for key, offset in done.items() if is_current(key)})
                 left = {key: offset for key, offset in left.items() if key not in done}
                 if not left:
                     self._core.figures.commits += 1

@@ -319,10 +319,11 @@ class Producer:
         self._outcomes.raise_of_callbacks()
 
     def drop(self) -> None:
-        """Drop the messages as `purge` does, without a wait: for a program that is interrupted in `close`."""
-        if not self._is_closed:
-            _log.warning(_MAY_BE_LOST, "the program was interrupted", self._outcomes.queued)
-        self._outcomes.dropped = "dropped, because the program was interrupted"
+        """Drop the messages as `purge` does, without a wait: for a program that does not wait for `close`."""
+        self._at_end.detach()
+        if queued := self._outcomes.queued:
+            _log.warning(_MAY_BE_LOST, "the close of their producer was interrupted", queued)
+        self._outcomes.dropped = "dropped, because the close of the producer was interrupted"
         self._producer.purge()
 
     def close(self) -> None:
@@ -340,6 +341,10 @@ class Producer:
                 self.flush()
         except Exception:
             self._at_end.detach()  # the error tells of the lost messages, so no warning has to follow
+            raise
+        except BaseException:  # Ctrl-C
+            self.drop()
+            self._queue.wait_until_empty()
             raise
         finally:
             self._is_closed = True

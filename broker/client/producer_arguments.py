@@ -122,6 +122,8 @@ def librdkafka_settings(
         raise ValueError(f"compression={compression!r}: give one of {', '.join(COMPRESSIONS)}")
     if transactional_id is not None and not (isinstance(transactional_id, str) and transactional_id):
         raise ValueError(f"transactional_id={transactional_id!r}: give text, or leave it out")
+    if timeout_ms <= numbers["queue_time_ms"]:
+        raise ValueError(f"timeout_ms={timeout_ms} must be above queue_time_ms={numbers['queue_time_ms']}")
     if transactional_id is not None and acks != ALL:
         raise ValueError(f"acks={acks!r} with a transactional_id: transactions need acks='all'")
     settings = {

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 TOLD_SECONDS = 0.5  # after Ctrl-C, before a line says why the program still runs
 _STILL_WAITS = (
-    "the program ends, and %d messages wait for their acknowledgement, each for at most timeout_ms; another Ctrl-C "
-    "drops them"
+    "the producer closes once its messages are acknowledged or have failed, after timeout_ms at the latest; Ctrl-C "
+    "drops them: %d"
 )
 
 _log = logging.getLogger("broker.client.producer")
@@ -160,7 +160,7 @@ class ProducerQueue:
     def wait_until_empty(self, *, is_interrupted: bool = False) -> None:
         """Wait until each message has its outcome. Raise as `serve` does.
 
-        If the program was interrupted and the wait is not short, log why the program still runs.
+        If an interrupt or a cancellation ended the producer's block, and the wait is not short, log why it waits.
         """
         told_at_s = time.monotonic() + TOLD_SECONDS if is_interrupted else math.inf
         try:

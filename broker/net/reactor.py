@@ -101,8 +101,7 @@ def install(busy_poll_us: int = 0) -> None:
         def __init__(self) -> None:
             self._after_events: list[Callable[[], None]] = []
             self._polls_again = False
-            self.handles_events = False
-            """True from the first event of a poll until the calls of `after_events`."""
+            self.handles_events = False  # True from the first event of a poll until the calls of `after_events`
             self._looks = BusyPoll(busy_poll_us if len(os.sched_getaffinity(0)) > 1 else 0)
             super().__init__()
 
@@ -125,26 +124,27 @@ def install(busy_poll_us: int = 0) -> None:
                 raise
             selectables = self._selectables
             self.handles_events = True
-            for fd, event in events:
-                selectable = selectables.get(fd)
-                if selectable is None:
-                    continue
-                if event != EPOLLIN:
-                    self._doReadOrWrite(selectable, fd, event)
-                    continue
-                try:
-                    why = selectable.doRead()
-                except Exception as error:
-                    log.failure("a fault while reading from {selectable}", selectable=selectable)
-                    why = error
-                if why:
-                    self._disconnectSelectable(selectable, why, True)
-            self.handles_events = False
-            for call in self._after_events:
-                try:
-                    call()
-                except Exception:
-                    log.failure("a fault after the events of a turn")
+            try:
+                for fd, event in events:
+                    if (selectable := selectables.get(fd)) is None:
+                        continue
+                    if event != EPOLLIN:
+                        self._doReadOrWrite(selectable, fd, event)
+                        continue
+                    try:
+                        why = selectable.doRead()
+                    except Exception as error:
+                        log.failure("a fault while reading from {selectable}", selectable=selectable)
+                        why = error
+                    if why:
+                        self._disconnectSelectable(selectable, why, True)
+            finally:  # after a fault in the end of a connection, too
+                self.handles_events = False
+                for call in self._after_events:
+                    try:
+                        call()
+                    except Exception:
+                        log.failure("a fault after the events of a turn")
 
         doIteration = doPoll
 

@@ -147,8 +147,7 @@ def _warn(batch: "PoisonBatch") -> None:
 
 def _warn_of_reset(gap: "Gap") -> None:
     (topic, partition), offset, reason = gap
-    lost = f"{topic}-{partition}: offset {offset}, where the group was, is gone"
-    click.echo(f"{lost}: {reason}; the group goes on by --from", err=True)
+    click.echo(f"{topic}-{partition}: offset {offset}, where the group was, is gone: {reason}", err=True)
 
 
 def name_held_back(client: "Client", partitions: "Iterable[Partition]") -> None:
@@ -156,7 +155,8 @@ def name_held_back(client: "Client", partitions: "Iterable[Partition]") -> None:
     from flakelog.operations.partitions import bounds_of_all
 
     chosen = sorted(partitions)
-    stable, ends = bounds_of_all(client, chosen, committed=True), bounds_of_all(client, chosen)
+    # In this order, because the messages that come between two requests are held back by no transaction.
+    ends, stable = bounds_of_all(client, chosen), bounds_of_all(client, chosen, committed=True)
     held = [partition for partition in chosen if stable[partition][1] < ends[partition][1]]
     for topic, number in held[:HELD_BACK_MAX]:
         offsets = f"{stable[topic, number][1]} to {ends[topic, number][1] - 1}"
@@ -215,10 +215,10 @@ def _records(
     else:
         yield from heapq.merge(*(span_records(client, span, committed, fetch_bytes) for span in spans), key=_age)
     positions = {(span.topic, span.partition): max(span.offset, span.end) for span in spans}
-    away, looked_up = Away(), time.monotonic()
+    away, away_for_lookups, looked_up = Away(), Away(), time.monotonic()
     while follow:
         if of_all_partitions and time.monotonic() - looked_up > NEW_PARTITIONS_SECONDS:
-            with away.noticed():
+            with away_for_lookups.noticed():
                 positions |= _new_positions(client, positions)
                 looked_up = time.monotonic()
         wait_ms = FOLLOW_WAIT_MS // max(len(positions), 1)

@@ -69,6 +69,8 @@ def describe(name: str, servers: str, as_json: bool) -> None:
         head += f", nothing committed in {count_of(uncommitted, 'partition')}"
     if beyond := sum(at.is_beyond_end for at in positions):
         head += f", committed beyond the end of {count_of(beyond, 'partition')}"
+    if unknown := sum(at.end is None for at in positions):
+        head += f", end not known of {count_of(unknown, 'partition')}"
     print_line(head)
     if positions:
         print_table(

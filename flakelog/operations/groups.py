@@ -54,7 +54,7 @@ class GroupPosition:
 
     @property
     def is_beyond_end(self) -> bool:
-        """True if the group has committed an offset that the log does not have yet, so that its readers fail."""
+        """True if the group has committed an offset that the log does not have yet: its readers would begin again."""
         return self.committed is not None and self.end is not None and self.committed > self.end
 
 

@@ -85,7 +85,7 @@ class Lifecycle:
 
         If flakelog.shutdown.grace.ms is set, a started server first reports that it is not ready, and serves for that
         time. A release that fails leaves out no other; the first failure is raised at the end. Begin and end of the
-        stop are reported, so that a log tells a stop from a kill.
+        stop of a started server are reported, so that a log tells a stop from a kill.
         """
         if self._stopped:
             return

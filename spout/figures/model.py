@@ -204,7 +204,8 @@ def latency_ms(latencies: Sequence[int], share: float) -> int | None:
 class Rates:
     """Changes between two snapshots of one run, the earlier of which may be missing.
 
-    A count that is lower in the later one began again at 0, as those of a worker that Storm has started again.
+    Counts are sums over tasks. One that has fallen gives 0: a worker that Storm has started again counts from 0, and
+    the sum does not tell what its tasks have done since.
     """
 
     def __init__(self, before: Snapshot | None, after: Snapshot) -> None:
@@ -217,10 +218,10 @@ class Rates:
         """Return how often a component's count rose in a second."""
         after = self._after.component(component).total(name)
         before = 0 if self._before is None else self._before.component(component).total(name)
-        return (after - before if before <= after else after) / self._seconds
+        return max(after - before, 0) / self._seconds
 
     def latency_ms(self, spout: str, share: float) -> int | None:
         """Return the time within which `share` of a spout's trees completed between the snapshots."""
         after = self._after.component(spout).latencies()
         before = [0] * len(after) if self._before is None else self._before.component(spout).latencies()
-        return latency_ms([a - b if b <= a else a for a, b in zip(after, before)], share)
+        return latency_ms([max(a - b, 0) for a, b in zip(after, before)], share)

@@ -13,7 +13,7 @@ from flakelog.cli import main
 def paused():
     garbage.pause()
     yield
-    gc.enable()
+    garbage.resume()
     gc.unfreeze()
 
 
@@ -35,3 +35,13 @@ def test_what_was_there_before_is_not_walked_again(paused):
 def test_a_program_that_never_paused_keeps_its_collector_as_it_is():
     garbage.resume()
     assert gc.isenabled() and gc.get_freeze_count() == 0
+
+
+def test_a_program_that_turned_its_collector_off_keeps_it_off():
+    gc.disable()
+    try:
+        garbage.pause()
+        garbage.resume()
+        assert not gc.isenabled() and gc.get_freeze_count() == 0
+    finally:
+        gc.enable()

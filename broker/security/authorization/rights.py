@@ -145,8 +145,8 @@ class Rights:
 class ConnectionRights(dict[tuple[AskedApi, str], Rights]):
     """The rights of one connection's client, by API and user: `conn.rights[api, conn.user]`.
 
-    A client may log in anew as another user, so the user is part of the key. Rights are made when they are first asked
-    for; each later request finds them without a call.
+    The user is part of the key, so that no request has the rights of the user from before a login. Rights are made when
+    they are first asked for; each later request finds them without a call.
     """
 
     __slots__ = ("_authorizer", "_audit", "_peer")

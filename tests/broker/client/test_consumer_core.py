@@ -232,10 +232,28 @@ def test_a_position_that_is_gone_is_looked_up_again(error):
     core.answered(core.asks(0)[0], error, 0)
     assert core.unplaced() == ([], [A]) and core.figures.resets == 1
     assert "orders-0: position 7 is gone" in core.take_notes()[0]
-    ((key, offset, reason),) = core.take_resets()
-    assert (key, offset) == (A, 7) and reason and core.take_resets() == []
+    key, offset, reason = core.take_reset()
+    assert (key, offset) == (A, 7) and reason and core.take_reset() is None
     core.set_position(A, 20)
     assert [ask.offset for ask in core.asks(0)] == [20]
+
+
+def test_a_commit_from_before_a_topic_was_made_again_is_known_by_the_number_of_resets():
+    core = core_of(A, offset=7)
+    before = core.resets_of(A)
+    core.seek(A, 3)
+    assert core.resets_of(A) == before
+    core.answered(core.asks(0)[0], TopicRecreated("orders", None), 0)
+    assert core.resets_of(A) != before and core.resets_of(B) == 0
+
+
+def test_a_position_is_lost_with_the_records_fetched_ahead_of_it():
+    core = core_of(A)
+    fetch(core, a=(0, 10))
+    core.prepare(3)
+    assert [record.offset for record in core.hand_all(3)] == [0, 1, 2]
+    core.answered(core.asks(0)[0], TopicRecreated("orders", None), 0)
+    assert core.take_reset().offset == 3
 
 
 @pytest.mark.parametrize("error", POSITION_ERRORS)
