@@ -1,9 +1,9 @@
 """idgen.snowflake: ids made in the test's process, from a directory."""
 
 import copy
-import ctypes
-import os
 import pickle
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -13,7 +13,7 @@ from coordination.port import Children, CoordinatorUnavailable
 from idgen.config import IdgenConfig
 from idgen.errors import Fenced, NoWorkerNumber
 from idgen.snowflake import Snowflake
-from tests.patience import until
+from tests.patience import SECONDS, until
 
 
 def test_ids_rise_and_decode_to_the_workers_number(tmp_path):
@@ -114,23 +114,30 @@ def test_a_run_ends_when_its_holder_closes(tmp_path):
         assert successor.worker_number == 0 and successor.next_id() > last
 
 
+FORKS_IN_C = """
+import ctypes, os, sys
+from idgen.errors import Fenced
+from idgen.snowflake import Snowflake
+from tests.idgen.test_snowflake import stopped_clock
+sys.setswitchinterval(3600)  # a thread of the parent that asks for the GIL would have the child wait for it for ever
+with Snowflake(directory=sys.argv[1]) as snowflake:
+    stopped_clock(snowflake)
+    snowflake.next_id()
+    if ctypes.PyDLL(None).fork() == 0:
+        try:
+            print(snowflake.next_id(), flush=True)
+        except Fenced:
+            print("Fenced", flush=True)
+        finally:
+            os._exit(0)
+    os.wait()
+"""
+
+
 def test_a_child_that_forks_in_c_gets_no_id_of_a_run(tmp_path):
     """The child runs no hook of Python's, and its clock still shows the run's millisecond."""
-    with Snowflake(directory=tmp_path) as snowflake:
-        stopped_clock(snowflake)
-        snowflake.next_id()
-        reader, writer = os.pipe()
-        if ctypes.PyDLL(None).fork() == 0:
-            try:
-                os.write(writer, str(snowflake.next_id()).encode())
-            except Fenced:
-                os.write(writer, b"Fenced")
-            finally:
-                os._exit(0)
-        os.close(writer)
-        with open(reader) as answer:
-            assert answer.read() == "Fenced"
-        os.wait()
+    command = [sys.executable, "-c", FORKS_IN_C, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=SECONDS).stdout == "Fenced\n"
 
 
 def test_a_closed_one_issues_nothing_and_may_be_closed_again(tmp_path):
