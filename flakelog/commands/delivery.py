@@ -5,6 +5,7 @@ acknowledgements. When none comes, it asks the server for the reason.
 """
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -111,6 +112,9 @@ class Delivery:
             except BufferError:
                 self._poll(POLL_SECONDS)
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._FATAL:
+                    with suppress(KafkaException):
+                        self._producer.flush(LAST_SECONDS)  # the outcome of an earlier message says why
                 self._failed(error.args[0])
                 return
         self.sent -= 1  # an earlier one failed while this one waited for its place

@@ -215,7 +215,7 @@ def test_a_transaction_is_listed_described_found_hanging_and_aborted(flakelog, b
     assert flakelog("transactions abort day-hangs 0 --start-offset 0 --yes")[0] == 0
     (place,) = objects(flakelog("partitions describe day-hangs 0 --json")[1])
     assert place["last_stable"] == place["end"] == 2
-    assert "TRANSACTIONAL_ID_NOT_FOUND" in flakelog("transactions describe day-nothing")[2]
+    assert "there is no transactional id day-nothing" in flakelog("transactions describe day-nothing")[2]
 
 
 def test_quotas_are_set_listed_described_and_removed(flakelog):

@@ -29,7 +29,7 @@ BATCH = 20
 PACE_S = 0.005
 
 
-def connect(directory, zookeeper, config):
+def connect(directory, zookeeper, config, connect_timeout_ms):
     if directory is not None:
         from coordination.directory import DirectoryCoordinator
 

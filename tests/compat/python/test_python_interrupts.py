@@ -43,8 +43,9 @@ INTERRUPTED_PRODUCERS = {
 from flakelog import Producer
 with Producer("127.0.0.1:1", timeout_ms=600_000) as producer:
     producer.send("t", "v")
+    producer.send("t", "v")
     print("waits", flush=True)
-    producer.send_and_wait("t", "v")
+    producer.flush()
 """,
     "asyncio": """
 import asyncio
@@ -52,8 +53,9 @@ from flakelog import AsyncProducer
 async def main():
     async with AsyncProducer("127.0.0.1:1", timeout_ms=600_000) as producer:
         await producer.send("t", "v")
+        await producer.send("t", "v")
         print("waits", flush=True)
-        await producer.send_and_wait("t", "v")
+        await producer.flush()
 asyncio.run(main())
 """,
 }
