@@ -26,7 +26,7 @@ def client():
 
 def follow(client):
     spans = find_starts(client, [("orders", 0)], Earliest())
-    return _records(client, spans, Earliest(), follow=True, committed=False)
+    return _records(client, spans, Earliest(), follow=True, committed=False, of_all_partitions=True)
 
 
 def test_a_topic_that_was_deleted_and_made_again_is_named(client):
