@@ -412,16 +412,15 @@ class _Recovery:
     def _epoch_after(segment: Segment, position: int, offset: int) -> int | None:
         """Return the leader epoch of the batch at a position, None if no batch is there that may follow `offset`.
 
-        Bytes that a crash has left may look like a batch after a gap, so the CRC of such a batch must hold.
+        Bytes that a crash has left may look like a batch, so its CRC must hold: a torn header has a wrong epoch.
         """
         following = next(segment.batches(position), None)
         if following is None or following[1].base_offset < offset:
             return None
-        if following[1].base_offset > offset:
-            try:
-                verify(segment.log.read(position, following[1].size), following[1])
-            except CorruptBatch:
-                return None
+        try:
+            verify(segment.log.read(position, following[1].size), following[1])
+        except CorruptBatch:
+            return None
         return following[1].leader_epoch
 
     # --- the journal ---------------------------------------------------------------------------------------------

@@ -46,6 +46,18 @@ def test_of_two_batches_whose_leader_epochs_contradict_each_other_none_is_kept()
     assert report.reason == f"{LOG} at byte {positions[1]}: leader epoch 3 stands before 2"
 
 
+@pytest.mark.parametrize("kept_bytes", (8, 12, 20, 40))
+def test_a_torn_batch_says_nothing_of_the_leader_epoch_before_it(kept_bytes):
+    """A power cut may leave the beginning of a batch that was never synced, and zeros for its epoch."""
+    storage, positions, _ = in_epochs(2, 3, 3)
+    data = storage.files[LOG].data
+    data[positions[2] + kept_bytes :] = bytes(len(data) - positions[2] - kept_bytes)
+    if kept_bytes > 12:
+        with_epoch(storage, positions[2], 0)
+    opened, _ = reopen(storage)
+    assert (opened.log_end_offset, opened.leader_epoch) == (2, 3)
+
+
 def test_a_leader_epoch_below_that_of_the_checkpoint_cuts_the_log():
     storage, worker = MemoryStorage(), new_worker()
     log, _ = reopen(storage)
