@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import pkcs12
@@ -218,15 +219,25 @@ def _certificates(name: str, data: bytes, shown: str = "(text)") -> tuple[x509.C
 def _chain(own: x509.Certificate, others: Sequence[x509.Certificate]) -> tuple[x509.Certificate, ...]:
     """Return the certificates from the broker's own up, since a PKCS#12 store keeps them in any order.
 
-    Of several issuers of one name, such as an old root and a new one, it takes the one that expires last.
+    Of several that signed the one below, such as an issuer and its renewal with the same key, it takes the one that
+    expires last.
     """
     chain = [own]
     while chain[-1].issuer != chain[-1].subject:
-        issuers = [other for other in others if other.subject == chain[-1].issuer and other not in chain]
+        issuers = [other for other in others if other not in chain and _is_signed_by(chain[-1], other)]
         if not issuers:
             break
         chain.append(max(issuers, key=lambda issuer: issuer.not_valid_after_utc))
     return tuple(chain)
+
+
+def _is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Return True if the issuer has the name that the certificate says, and the key that signed it."""
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):  # another name, or another kind of key
+        return False
+    return True
 
 
 def _fitting(

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
 
 from broker.security.key_material import changed_names, read_authorities, read_key
 from broker.security.tls_config import TlsConfig
-from flakelog.testing.authority import Authority, pem_of
+from flakelog.testing.authority import ECDSA, RSA, Authority, pem_of
 from idgen.settings import InvalidSetting
 
 AUTHORITY_NAME = "The authority"
@@ -168,3 +168,23 @@ def test_an_issuer_that_has_expired_is_a_reason_unless_peers_trust_another(tmp_p
     why = material.why_refused(int(time.time() * 1000) + 40 * 86_400_000)
     assert f"the certificate CN={AUTHORITY_NAME} expired on" in why
     assert why.endswith("unless they trust another of its name")
+
+
+def test_the_chain_of_a_pkcs12_file_has_the_issuer_that_signed_not_another_of_its_name(tmp_path):
+    """An authority that has a new key keeps its name; a peer that gets the new certificate alone trusts nothing."""
+    others = [Authority(AUTHORITY_NAME).certificate for _ in range(2)]
+    key = NoEncryption()
+    for number, store in enumerate(([AUTHORITY.certificate, *others], [*others, AUTHORITY.certificate])):
+        file = tmp_path / f"{number}.p12"
+        file.write_bytes(pkcs12.serialize_key_and_certificates(b"broker", BROKER.key, BROKER.certificate, store, key))
+        config = TlsConfig(ssl_keystore_type="PKCS12", ssl_keystore_location=str(file))
+        assert read_key(config, read).chain == (BROKER.certificate, AUTHORITY.certificate)
+
+
+def test_another_issuer_of_the_same_name_says_nothing_of_when_peers_refuse(tmp_path):
+    """Another key, and another kind of key; the metric and its alert are about the issuer that signed."""
+    issued = [AUTHORITY.issue(AUTHORITY_NAME, kind=kind, ends_days=300).certificate for kind in (ECDSA, RSA)]
+    file = BROKER.write_pem(tmp_path / "broker.pem")
+    with file.open("a") as chain:
+        chain.write("".join(map(pem_of, issued)))
+    assert read_key(pem_file(file), read).path == (BROKER.certificate, AUTHORITY.certificate)
