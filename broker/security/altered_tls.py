@@ -25,6 +25,9 @@ class Listener(Protocol):
     def awaits_certificate(self) -> bool:
         """Return True if other settings were refused because their certificate is not valid yet."""
 
+    def begin(self) -> None:
+        """Serve with the present settings. Raise InvalidSetting if brokers could not reach each other by them."""
+
     def check(self, config: TlsConfig) -> None:
         """Raise InvalidSetting unless the listener can use these settings."""
 
@@ -48,6 +51,15 @@ class AlteredTls:
         self.handshakes = handshakes or HandshakeFigures()
         self.config = from_properties(TlsConfig, given)
         """The settings of listeners that have none of their own."""
+
+    def begin(self) -> None:
+        """Serve with the present settings, once those are used that were altered before this start.
+
+        Raise InvalidSetting if brokers could not reach each other by them.
+        """
+        for name, listener in self.listeners.items():
+            with errors_as_given(name, self._given, TLS_SETTINGS):
+                listener.begin()
 
     def check(self, altered: Mapping[str, str]) -> None:
         """Raise InvalidSetting unless all listeners can use the settings with these alterations."""

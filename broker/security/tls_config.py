@@ -140,6 +140,11 @@ class TlsConfig:
         return self.ssl_client_auth.lower()
 
     @property
+    def checks_name(self) -> bool:
+        """True if the certificate of another broker must have the name by which it is reached."""
+        return self.ssl_endpoint_identification_algorithm.lower() == HTTPS
+
+    @property
     def files(self) -> tuple[str, ...]:
         """The files whose change makes a new certificate or new authorities."""
         return tuple(file for file in (self.ssl_keystore_location, self.ssl_truststore_location) if file is not None)

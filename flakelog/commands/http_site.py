@@ -143,7 +143,9 @@ def _tls_of(settings: "Settings") -> "ListenerTls | None":
         return None
     from flakelog.server.tls_ports import read_tls
 
-    return read_tls(HTTP, settings, _say)
+    tls = read_tls(HTTP, settings, _say)
+    tls.begin()
+    return tls
 
 
 def _say(line: str) -> None:

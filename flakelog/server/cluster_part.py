@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
@@ -59,6 +59,9 @@ from flakelog.server.sasl_secret import keep_secret, secret_of
 from flakelog.server.worker_numbers import repeat_while_waiting
 from flakelog.settings import Settings
 
+if TYPE_CHECKING:
+    from broker.net.tls_listeners import TlsListeners
+
 RETRY_S = 0.1
 CHECK_S = 1.0
 SHUTDOWN_TIMEOUT_MS = 30_000
@@ -71,6 +74,7 @@ def join_cluster(
     coordinator: ClusterCoordinator,
     settings: Settings,
     bound: BoundBroker,
+    tls: "TlsListeners | None",
     reactor: Any,
     report: Report,
     lifecycle: Lifecycle,
@@ -86,7 +90,7 @@ def join_cluster(
         report(f"the data of this directory is in the cluster of {session.scope}")
     if settings.listener_sasl and not isinstance(coordinator, ClusterDirectory):
         yield deferToThread(_share_secret, session, Path(bound.storage.root), lambda: lifecycle.stopped)
-    part = ClusterPart(settings, bound, session, reactor, report, lifecycle)
+    part = ClusterPart(settings, bound, tls, session, reactor, report, lifecycle)
     yield part.until(lambda: part.member.is_ready, "the settings of the cluster")
     return part
 
@@ -140,6 +144,7 @@ class ClusterPart:
         self,
         settings: Settings,
         bound: BoundBroker,
+        tls: "TlsListeners | None",
         session: Coordinator,
         reactor: Any,
         report: Report,
@@ -159,7 +164,8 @@ class ClusterPart:
         self.coordination.followed = self._followed
         connect = None if bound.sockets is None else partial(_connect_local, reactor, bound.sockets)
         make_config = partial(security_of_brokers, settings.server) if bound.sockets is None else lambda _: None
-        self.security = PeerSecurity(make_config, settings.properties, report)
+        own_tls = None if tls is None else tls.listeners.get(settings.server.inter_broker_listener)
+        self.security = PeerSecurity(make_config, settings.properties, report, own_tls)
         self.peers = PeerConnections(
             reactor, broker_id, lambda call, response: None, report, connect, lambda: self.security.now
         )

@@ -141,9 +141,10 @@ class Starter:
         altered_tls = self._altered_tls(tls)
         if settings.server.broker_listeners:
             bound = bind_broker(settings, storage, *shared, tls, self._cluster_directory)
-            cluster = yield self._join(bound)
+            cluster = yield self._join(bound, tls)
             shell = self._make_engine, self._reactor, self._report, lifecycle
             broker = open_broker(bound, settings, *shell, altered_tls, cluster, self._registry_dir)
+        altered_tls.begin()
         engine = None if broker is None else broker.engine
         ports = IdPorts(settings, self._reactor, lifecycle, tls, self._inherited)
         session = yield open_registry(
@@ -200,7 +201,7 @@ class Starter:
         return self._data_dir if directory is None else directory.first_data_dir
 
     @inlineCallbacks
-    def _join(self, bound: BoundBroker) -> Any:
+    def _join(self, bound: BoundBroker, tls: "TlsListeners | None") -> Any:
         """Begin to take part in a cluster if it has a coordinator; fire with the ClusterPart or None."""
         check_belongs(self._data_dir, bound.local.coordinator, self._cluster_coordinator)
         check_broker_id(self._data_dir, bound.local.document().owner_id, bound.config.node_id)
@@ -211,7 +212,7 @@ class Starter:
         from flakelog.server.cluster_part import join_cluster
 
         shell = self._reactor, self._report, self._lifecycle
-        part = yield join_cluster(self._cluster_coordinator, self._settings, bound, *shell)
+        part = yield join_cluster(self._cluster_coordinator, self._settings, bound, tls, *shell)
         return part
 
     def _lock_directory(self) -> OsStorage:

@@ -47,7 +47,7 @@ def tls_of_peers(settings: Settings) -> "IdTls | None":
 
 
 def read_tls(name: str, settings: Settings, report: Report) -> "ListenerTls":
-    """Read the key and certificates of a listener or a port. Raise InvalidSetting."""
+    """Read the key and certificates of a listener or a port, which its `begin` serves. Raise InvalidSetting."""
     from broker.net.tls import ListenerTls, exposed_files
 
     config = settings.port_tls[name] if name in settings.port_tls else settings.listener_tls[name]
@@ -60,7 +60,6 @@ def read_tls(name: str, settings: Settings, report: Report) -> "ListenerTls":
         made = ListenerTls(name, config, report, hint, wall_ms=_wall_ms, serves_brokers=serves_brokers)
     for file in exposed_files(config):
         report(f"other users of this machine can read {file}, which has the private key of {name}: chmod 600 it")
-    made.name_invalid()
     return made
 
 

@@ -10,10 +10,10 @@ from tests.compat.raw_connection import RawConnection
 class TlsFiles:
     """The files of one authority below a directory. `settings` are those of a server with a plain listener too."""
 
-    def __init__(self, directory, kind="ecdsa"):
+    def __init__(self, directory, kind="ecdsa", authority="Throw-away authority"):
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.authority = Authority()
+        self.authority = Authority(authority)
         self.ca = self.authority.write_pem(directory / "ca.pem")
         self.broker = self.authority.issue("broker", kind=kind).write_pem(directory / "broker.pem")
         self.ada = self.authority.issue("ada").write_pem(directory / "ada.pem")

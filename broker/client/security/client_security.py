@@ -33,17 +33,25 @@ class ClientSecurity:
     """The security of a client, for all its connections. Raise InvalidSetting if a file of it cannot be used.
 
     `token` is the function that gives the tokens of OAUTHBEARER. A file of keys or authorities that changes is read
-    again at the next connection; if it cannot be used then, the former one stays.
+    again at the next connection; if it cannot be used then, the former one stays. A broker gives `make_context`, which
+    returns the TLS of a new connection, in place of the files.
     """
 
-    def __init__(self, settings: SecuritySettings, token: TokenFunction | None = None) -> None:
+    def __init__(
+        self,
+        settings: SecuritySettings,
+        token: TokenFunction | None = None,
+        *,
+        make_context: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         self.settings = settings
+        self._make_context = make_context
         self.token_function = token
         self._signature: object = None
         self._context: ssl.SSLContext | None = None
         request = settings.credentials.token_request if settings.asks_login else None
         self._endpoint = None if request is None else _endpoint_of(request)
-        if settings.is_tls:
+        if settings.is_tls and make_context is None:
             self._refresh()
 
     @staticmethod
@@ -81,6 +89,8 @@ class ClientSecurity:
 
     def context(self) -> ssl.SSLContext | None:
         """Return the TLS of a new connection, None for a plain one."""
+        if self._make_context is not None:
+            return self._make_context()
         if self._context is not None:
             self._refresh()
         return self._context

@@ -5,54 +5,10 @@ import time
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from broker.net.tls import ListenerTls
 from broker.security.altered_tls import AlteredTls
-from broker.security.tls_config import TlsConfig
-from flakelog.testing.authority import Authority
 from idgen.settings import InvalidSetting
+from tests.broker.net.renewed_tls import DAY_MS, Renewed, config_of
 from tests.broker.net.tls_pair import AUTHORITY
-
-DAY_MS = 86_400_000
-
-
-class Renewed:
-    """A listener whose certificates are in a file. `now_ms` is the time, `days` from that of OpenSSL's handshakes."""
-
-    def __init__(self, file, serves_brokers=False, days=0, **settings):
-        self.file = file
-        self.now_ms = int(time.time() * 1000) + days * DAY_MS
-        self.log = []
-        self.put(begins_days=-9)
-        self.config = config_of(file, **settings)
-        self.tls = ListenerTls(
-            "SSL", self.config, self.log.append, "use TLS", wall_ms=lambda: self.now_ms, serves_brokers=serves_brokers
-        )
-
-    def put(self, authority=AUTHORITY, **days):
-        """Put a new certificate into the file."""
-        authority.issue("broker", **days).write_pem(self.file)
-
-    def renew(self, authority=AUTHORITY, **days):
-        """Put a new certificate into the file, and have the listener refresh it. Return the lines of the log."""
-        self.put(authority, **days)
-        return self.refresh()
-
-    def refresh(self):
-        self.log.clear()
-        self.tls.refresh()
-        return list(self.log)
-
-
-def config_of(file, *authorities, **settings):
-    """Return the settings of a listener that trusts these authorities, or that of the tests."""
-    trusted = "".join(authority.pem() for authority in authorities or (AUTHORITY,))
-    return TlsConfig(
-        ssl_keystore_type="PEM",
-        ssl_keystore_location=str(file),
-        ssl_truststore_type="PEM",
-        ssl_truststore_certificates=trusted,
-        **settings,
-    )
 
 
 def date(ms):
@@ -156,56 +112,3 @@ def test_an_alteration_waits_for_its_certificate_also_while_the_present_one_is_r
     listener.now_ms += 2 * DAY_MS + 1_000
     listener.refresh()
     assert listener.tls.config.ssl_keystore_location == str(other)
-
-
-# --- the old and the new certificate of brokers shake hands (SslFactory of Kafka) -------------------------------------
-
-STRANGER = Authority("Other authority")
-
-
-def test_the_listener_of_brokers_keeps_its_certificate_if_it_does_not_trust_the_new_one(tmp_path):
-    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
-    (line,) = listener.renew(STRANGER)
-    assert line.startswith(
-        f"listener SSL keeps its certificate: ssl.keystore.location={listener.file}: a broker with these settings and "
-        "one with the present settings could not connect to each other: "
-    )
-
-
-def test_a_listener_of_clients_alone_takes_a_certificate_of_any_authority(tmp_path):
-    (line,) = Renewed(tmp_path / "broker.pem").renew(STRANGER)
-    assert line.startswith("listener SSL has a new certificate")
-
-
-def test_brokers_change_their_authority_in_three_steps_each_of_which_lets_old_and_new_shake_hands(tmp_path):
-    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True, ssl_client_auth="required")
-    other = tmp_path / "other.pem"
-    STRANGER.issue("broker").write_pem(other)
-    with pytest.raises(InvalidSetting, match="could not connect to each other"):
-        listener.tls.check(config_of(other, STRANGER, ssl_client_auth="required"))
-    for file, *trusted in ([listener.file, AUTHORITY, STRANGER], [other, AUTHORITY, STRANGER], [other, STRANGER]):
-        listener.tls.use(config_of(file, *trusted, ssl_client_auth="required"))
-    assert listener.tls.config.ssl_keystore_location == str(other)
-
-
-def test_the_listener_of_brokers_trusts_no_other_authority_in_place_of_that_of_its_certificate(tmp_path):
-    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
-    with pytest.raises(InvalidSetting, match="one with the present settings could not connect"):
-        listener.tls.use(config_of(listener.file, STRANGER))
-    assert listener.tls.config == listener.config
-
-
-def test_brokers_that_could_not_connect_to_each_other_are_not_started(tmp_path):
-    """Kafka: "A client SSLEngine created with the provided settings can't connect to a server SSLEngine"."""
-    file = STRANGER.issue("broker").write_pem(tmp_path / "broker.pem")
-    with pytest.raises(InvalidSetting, match="and one with the same settings could not connect to each other"):
-        ListenerTls("SSL", config_of(file), print, "use TLS", wall_ms=lambda: 0, serves_brokers=True)
-
-
-def test_a_certificate_of_brokers_that_has_expired_is_replaced_by_one_that_shakes_hands_with_itself(tmp_path):
-    """Kafka refuses it, so that a broker needs a restart; here it only has to be of an authority that is trusted."""
-    listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
-    listener.now_ms += 40 * DAY_MS
-    (line,) = listener.renew(STRANGER, ends_days=60)
-    assert "and one with the same settings could not connect to each other" in line
-    assert listener.renew(ends_days=60)[0].startswith("listener SSL has a new certificate")

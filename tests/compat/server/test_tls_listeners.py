@@ -239,6 +239,30 @@ def test_a_certificate_is_altered_at_run_time_and_stays_so(files, tmp_path):
         assert "it lacks the alternative names second" in refused.value.stderr
 
 
+def test_a_broker_of_a_cluster_starts_with_the_authority_to_which_it_was_altered(tmp_path, zookeeper):
+    """The old one comes first at the start, from the file of settings; then its certificate has expired."""
+    old, new = TlsFiles(tmp_path / "old"), TlsFiles(tmp_path / "new", authority="The new authority")
+    both = tmp_path / "both.pem"
+    both.write_text(old.authority.pem() + new.authority.pem())
+    settings = old.trusting() | {
+        "zookeeper.connect": f"{zookeeper.hosts}/altered-authority",
+        "inter.broker.listener.name": "SSL",
+    }
+    keystore, truststore = (f"listener.name.ssl.ssl.{name}.location" for name in ("keystore", "truststore"))
+    with ServerProcess(tmp_path / "data", settings) as server:
+        for name, file in ((truststore, both), (keystore, new.broker), (truststore, new.ca)):
+            command(server, f"config set --broker 1 {name}={file}")
+        for days in ({}, {"begins_days": -9, "ends_days": -2}):
+            old.authority.issue("broker", **days).write_pem(old.broker)
+            mark = server.mark()
+            assert server.stop() == 0
+            server.start()
+            with TlsConnection(tls(server), new.context()) as connection:
+                assert connection.subject == "broker"
+            assert "keeps its TLS settings" not in server.log_since(mark)
+            assert "clients will refuse" not in server.log_since(mark)
+
+
 def test_the_console_works_where_all_listeners_speak_tls(files, tmp_path):
     """It reaches the broker over a socket of the data directory, which only the owner may open."""
     settings = files.trusting() | {"listeners": "SSL://127.0.0.1:0", "ssl.client.auth": "required"}
