@@ -46,7 +46,14 @@ class SecureServers(ReplicatedServers):
         self._passwords.mkdir()
         for number in NUMBERS:
             self.renew_certificate(number)
-        own_settings = {number: {"ssl.keystore.location": str(self._certificate(number))} for number in NUMBERS}
+            self.trust(number, self.files.authority)
+        own_settings = {
+            number: {
+                "ssl.keystore.location": str(self._certificate(number)),
+                "ssl.truststore.location": str(self._trusted(number)),
+            }
+            for number in NUMBERS
+        }
         arguments = [part for user in (BROKER, ADMIN, STRANGER) for part in ("--add-scram", self._added(user))]
         secure = self.secure_settings() | (settings or {})
         super().__init__(
@@ -63,7 +70,6 @@ class SecureServers(ReplicatedServers):
             JAAS: jaas(BROKER, password_of(BROKER), SCRAM),
             "ssl.keystore.type": "PEM",
             "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.files.ca),
             "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
             "super.users": f"User:{BROKER};User:{ADMIN}",
             "password.encoder.secret": "marked-encoder-secret",
@@ -76,6 +82,9 @@ class SecureServers(ReplicatedServers):
 
     def _certificate(self, number):
         return self.files.directory / f"broker-{number}.pem"
+
+    def _trusted(self, number):
+        return self.files.directory / f"trusted-{number}.pem"
 
     def _credentials(self):
         """Return the file of the brokers' credentials for ZooKeeper."""
@@ -94,6 +103,10 @@ class SecureServers(ReplicatedServers):
         new.unlink(missing_ok=True)
         self.files.authority.issue(f"broker-{number}").write_pem(new)
         new.rename(self._certificate(number))
+
+    def trust(self, number, authority):
+        """Let a broker trust another authority, as an operator does: the file is replaced whole."""
+        authority.write_pem(self.files.directory / "new.pem").rename(self._trusted(number))
 
     def change_password(self, password):
         """Change the password with which brokers log in to each other, first the user's and then each broker's."""

@@ -15,6 +15,7 @@ from broker.client.message_exchange import exchange_of, response_to
 from broker.membership.calls import is_denied
 from coordination.port import ANY_VERSION, Children, CoordinatorUnavailable, Create, Delete, Get, Set
 from coordination.zookeeper import ZooKeeperCoordinator
+from flakelog.testing.authority import Authority
 from tests.broker.membership.stranger_requests import EPOCH, REQUESTS
 from tests.compat.faults.replicated_brokers import NUMBERS
 from tests.compat.faults.replicated_loads import Librdkafka, NumbersLoad, replicated_loads
@@ -42,6 +43,19 @@ def test_a_kill_of_the_leader_and_controller_loses_nothing(cluster):
     cluster.await_level()
     load.check()
     cluster.delete([load.topic])
+
+
+def test_a_strange_authority_in_the_file_of_the_controller_cuts_it_off_from_no_broker(cluster):
+    """Its listener refuses the file, and its own connections do too: a broker that starts waits for the controller."""
+    controller = cluster.controller
+    restarted = cluster.others(controller)[0]
+    mark = cluster[controller].mark()
+    cluster.trust(controller, Authority("A stranger"))
+    cluster[controller].wait_for_log("listener BROKERS keeps its certificate", mark)
+    cluster.kill(restarted)
+    cluster.start(restarted)
+    cluster.trust(controller, cluster.files.authority)
+    cluster[controller].wait_for_log("listener BROKERS has a new certificate", mark)
 
 
 def ask(client, message):
