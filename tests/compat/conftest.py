@@ -15,6 +15,8 @@ from tests.compat import numbers_topic, served_data, stock_java
 from tests.compat.cluster_servers import one_or_three
 from tests.compat.server_process import ServerProcess
 
+ServerProcess.forked = True
+
 # The longest files, which start first, in the order of their seconds. A file runs in one worker process, so a long one
 # that starts last would keep one worker busy after the others have finished.
 LONGEST = (

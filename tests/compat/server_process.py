@@ -53,10 +53,11 @@ class ServerProcess:
     `log` keeps the output of all runs. `prefix` is a command to run the server under (`unshare`, `prlimit`, ...), which
     must exec the rest. `arguments` are more options of the server. `root` is the checkout whose code it runs.
 
-    It is forked from a process that has its imports, unless `prefix`, `env` or `root` ask for a start of Python.
+    In tests it is forked from a process that has its imports, unless `prefix`, `env` or `root` ask for a start of
+    Python. In benchmarks and other programs it is always a start of Python.
     """
 
-    forked = True
+    forked = False  # the tests' conftest.py sets it
 
     def __init__(
         self,
