@@ -7,7 +7,7 @@ INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 def check_number(name: str, number: object, least: int = 0, most: int = INT64_MAX) -> int:
-    """Return a whole number, which may be numpy's. Raise ValueError for True, False and what is not in the limits."""
+    """Return a whole number, which may be numpy's. Raise ValueError for another type, a bool, or another size."""
     if hasattr(number, "__index__") and not isinstance(number, bool) and least <= index(number) <= most:
         return index(number)
     wanted = f"of at least {least}" if most == INT64_MAX else f"from {least} to {most}"

@@ -60,7 +60,7 @@ def alter_configs(
 ) -> Steps[None]:
     """Change settings, or only ask the broker whether it would. The value None restores a setting's default.
 
-    If one is refused, none is changed. Raise BrokerError, and TypeError for what is no text.
+    If one is refused, none is changed. Raise BrokerError, and TypeError for a value that is not text.
     """
     check_settings(values)
     address = yield from node_of(core, resource)

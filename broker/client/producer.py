@@ -240,7 +240,7 @@ class Producer:
                 self._produce(topic, data, key_data, partition, report)
             except BaseException as error:
                 self._outcomes.withdraw()
-                check_place(topic, None, None)  # librdkafka's errors do not say what is wrong with a name
+                check_place(topic, None, None)  # an error of librdkafka does not name the topic's fault
                 if not isinstance(error, (BufferError, KafkaException)):
                     raise
                 self._queue.enqueue(report, topic, data, key_data, partition, pairs, timestamp_ms)

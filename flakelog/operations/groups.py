@@ -124,7 +124,7 @@ def lag(client: Client, group_id: str) -> dict[Partition, int]:
 
 
 def commit(client: Client, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """Commit offsets for a group without members, which need not exist. Raise ValueError for what is no offset.
+    """Commit offsets for a group without members, which need not exist. Raise ValueError for a wrong offset.
 
     As Apache Kafka, the broker takes each offset of at least 0: it does not look whether the log has it.
     """

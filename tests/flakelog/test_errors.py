@@ -28,7 +28,7 @@ ARGUMENTS = {
     "TryAgain": ("busy", 100),
     "Unreachable": ("127.0.0.1:1", "refused"),
 }
-"""What a class takes, if it is not a message alone."""
+"""The arguments of the classes that take more than a message."""
 
 
 def error_of(name):
