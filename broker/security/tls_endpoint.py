@@ -47,11 +47,16 @@ class TlsEndpoint:
         self._error: ssl.SSLError | None = None
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake as far as `incoming` allows. Return True once it is over."""
+        """Go on with the handshake as far as `incoming` allows. Return True once it is over.
+
+        Raise SSLEOFError if the peer has ended it; Python 3.11.2 has SSLZeroReturnError for that.
+        """
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             return False
+        except ssl.SSLZeroReturnError as error:
+            raise ssl.SSLEOFError(*error.args) from None
         self.has_more = self.incoming.pending > 0
         return True
 
