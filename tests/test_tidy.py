@@ -91,6 +91,7 @@ SHELLS = {
     "broker/log/storage/lock_holder.py",
     "broker/log/storage/open_files.py",
     "broker/log/storage/os_storage.py",
+    "broker/log/storage/page_cache.py",
     "broker/client/async_consumer.py",
     "broker/client/async_fetches.py",
     "broker/client/async_outcomes.py",

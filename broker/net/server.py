@@ -24,7 +24,7 @@ from broker.address import host_port
 from broker.channel.connection import Connection
 from broker.engine.engine import PEER_CLOSED, Engine
 from broker.log.io_jobs import METADATA_JOBS, ReadJob, SyncJournal
-from broker.log.storage.os_storage import read_into_memory
+from broker.log.storage.page_cache import read_into_memory
 from broker.log.sync_scheduler import IoJob
 from broker.log.validation.open_job import OpenJob
 from broker.net.close_log import CloseLog

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker.log.storage.os_storage import read_now_into
+from broker.log.storage.page_cache import read_now_into
 from broker.net.tls import ListenerTls
 from broker.net.tls_handshake import HandshakeTurns, ShakingHands
 from broker.net.tls_socket import WRITE_BYTES

@@ -23,7 +23,7 @@ from twisted.logger import ILogObserver, Logger
 
 from broker.address import LOCAL_HOST, host_port
 from broker.channel.connection import Connection
-from broker.log.storage.os_storage import is_in_memory, read_now, read_now_into
+from broker.log.storage.page_cache import is_in_memory, read_now, read_now_into
 from broker.log.storage.port import StorageError
 from broker.settings.config import BrokerConfig
 from broker.wire.frame import FileRegion, Part, RegionDescriptor, size_of

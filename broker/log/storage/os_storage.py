@@ -13,6 +13,7 @@ from typing import Any
 
 from broker.log.storage.lock_holder import holder_of
 from broker.log.storage.open_files import FILE_MODE, Descriptor, OpenFiles
+from broker.log.storage.page_cache import read_now
 from broker.log.storage.port import AHEAD_SPARE, Buffer, StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -36,10 +37,6 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the end of the file does not move
 # space reserved.
 _GAINING = (0xEF53, 0x58465342)
 _STATFS_BYTES = 256  # more than struct statfs on any system
-
-_PROBE_EVERY_BYTES = 256 * 1024  # the kernel's minimum read-ahead of a file that is read in order
-_READ_BYTES = 1 << 20
-_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux only
 
 
 @cache
@@ -429,55 +426,13 @@ class OsStorage:
         with _named(full):
             self.descriptors.note_until_cut(full)
 
+    def cutting(self) -> None:
+        with _named(self._path("")):
+            self.descriptors.cutting()
+
     def sync_directory(self, path: str) -> None:
         with _named(self._path(path)):
             _sync_names(self.descriptors, self._path(path))
-
-
-def is_in_memory(fd: int, position: int, length: int) -> bool:
-    """Return True if a range of a file can be read without waiting for the disk, judged by a few one-byte reads.
-
-    Return True also if the system cannot tell: only Linux can, and not for every file system.
-    """
-    if not hasattr(os, "RWF_NOWAIT"):
-        return True
-    byte = bytearray(1)
-    try:
-        for at in (*range(position, position + length, _PROBE_EVERY_BYTES), position + length - 1):
-            os.preadv(fd, (byte,), at, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def read_now(fd: int, position: int, length: int) -> bytearray | None:
-    """Return `length` bytes of a file, None if `read_now_into` returns False."""
-    data = bytearray(length)
-    return data if read_now_into(fd, position, data) else None
-
-
-def read_now_into(fd: int, position: int, data: bytearray | memoryview) -> bool:
-    """Fill `data` from a file. Return False if the read would block, comes up short, or fails.
-
-    If the system cannot tell which data is in memory, the read may block.
-    """
-    try:
-        return os.preadv(fd, (data,), position, _NO_WAIT) == len(data)
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:  # not every file system supports it
-            return False
-    return os.preadv(fd, (data,), position) == len(data)
-
-
-def read_into_memory(fd: int, position: int, length: int) -> None:
-    """Read a range of a file into the page cache. Run in a thread, because it blocks. Leave errors to the next read."""
-    buffer = bytearray(min(_READ_BYTES, length))
-    end = position + length
-    with suppress(OSError):
-        while position < end and (size := os.preadv(fd, (buffer,), position)):
-            position += size
 
 
 def _write_synced(descriptors: OpenFiles, path: str, data: bytes) -> None:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.big_log import forget
 from broker.client.blocking import Client
 from broker.client.core import EARLIEST
-from broker.log.storage.os_storage import is_in_memory
+from broker.log.storage.page_cache import is_in_memory
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_clients import CLIENTS, Message
 from tests.patience import SECONDS, until

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from broker.log.storage.memory_storage import PAGE_BYTES, MemoryStorage
-from broker.log.storage.os_storage import OsStorage, _c_library, is_in_memory, read_into_memory, read_now
+from broker.log.storage.os_storage import OsStorage, _c_library
+from broker.log.storage.page_cache import is_in_memory, read_into_memory, read_now
 from broker.log.storage.port import StorageError
 
 
