@@ -222,6 +222,8 @@ class CutLog:
         names = cut.storage.list(directory)
         bases = set().union(*(offsets_of(names, suffix) for suffix in SUFFIXES))
         later = sorted([base for base in bases if base > end.segment or end.is_anew], reverse=True)
+        if later:
+            cut.storage.cutting()
         for base in later:
             remove_files(cut.storage, directory, base)
         if later:

@@ -41,10 +41,6 @@ class IdIndex:
         self.file.append(data)
         self.newest_entries = data
 
-    def append_entry(self, entry: IdEntry) -> None:
-        """Append an entry that follows all existing ones."""
-        self.append_entries([entry])
-
     def append_entries(self, entries: Sequence[IdEntry]) -> None:
         """Append entries that follow all existing ones, with one write."""
         seed, base_offset = self._seed, self.base_offset
@@ -53,6 +49,12 @@ class IdIndex:
             self.file.append(pack_entry(seed, at - base_offset, length, id))
             return
         self.file.append(b"".join([pack_entry(seed, at - base_offset, length, id) for at, length, id in entries]))
+
+    def with_last(self, number: int, last: IdEntry) -> bytes:
+        """Return the first `number` entries, and `last` after them."""
+        offset, length, id = last
+        entry = pack_entry(self._seed, offset - self.base_offset, length, id)
+        return self.file.read(0, number * ENTRY_BYTES) + entry
 
     def entry(self, number: int) -> IdEntry | None:
         """Return an entry, None if its checksum fails."""

@@ -187,7 +187,7 @@ class _Recovery:
         return log, self.report
 
     def _sync_cuts(self, last: Segment, is_uncut: bool) -> None:
-        """Sync the files that appends will extend, because a cut of the last process may not be on the disk.
+        """Sync the files and names that appends will extend: a cut of the last process may not be on the disk.
 
         Without such a cut, nothing is written at a place that was written before, so a power cut cannot mix old and new
         bytes. Files that end at the checkpoint are on the disk then. Longer ones have unsynced bytes: the next
@@ -199,6 +199,8 @@ class _Recovery:
             else None
         )
         synced = (checkpointed.id_bytes, checkpointed.log_bytes) if checkpointed else (0, 0)
+        if self.sizes and not is_uncut:  # it may have removed segments past the end, and they must not come back
+            self.storage.sync_directory(self.name)
         for file, size in zip((last.ids.file, last.log), synced, strict=True):
             if not is_uncut:
                 file.sync()
@@ -254,7 +256,7 @@ class _Recovery:
                 self.producers = ProducerState(self.broker.max_producers_per_partition)
             if checkpointed.producers:
                 file = self.storage.open(path)
-                self.producers.load(file.read(0, file.size))
+                self.producers.load(file.read(0, file.size), checkpointed.offset)
         except (StorageError, ValueError):
             self.producers = ProducerState(self.broker.max_producers_per_partition)
             self._replay(segments, checkpointed)
@@ -286,11 +288,9 @@ class _Recovery:
         epochs = leader_epochs.start(self.epochs, header.leader_epoch, min(header.base_offset, end_offset))
         if epochs is not self.epochs:
             self.epochs, self.epochs_stored = epochs, False
-        if not header.is_control:
-            self.producers.appended(header, header.base_offset)
-            return
-        marker = decode_marker(segment.log.read(position, header.size))
+        marker = decode_marker(segment.log.read(position, header.size)) if header.is_control else None
         if marker is None:
+            self.producers.appended(header, header.base_offset)
             return
         aborted = None if marker.commit else self.producers.aborted_at(header.producer_id, header.base_offset)
         if aborted is not None:
@@ -329,6 +329,7 @@ class _Recovery:
         if not others:
             return
         logs = set(self._names(LOG)) - kept
+        self.storage.cutting()
         for base in others:
             remove_files(self.storage, self.name, base)
         # Sync before any append, so that these files cannot reappear when the log reaches their offsets.
@@ -367,10 +368,12 @@ class _Recovery:
             self.report.bytes_cut += segment.size - position
             self.report.reason = f"{segment.log.path} at byte {position}: {reason}"
         self.last_id = ids.last_id
-        for file in segment.cut(position, ids.number * ENTRY_BYTES):
+        begun = ids.begun
+        ids_bytes = ids.number * ENTRY_BYTES if begun is None else segment.ids.file.size
+        for file in segment.cut(position, ids_bytes):
             file.sync()
-        if ids.begun is not None:
-            segment.ids.append_entry(ids.begun)
+        if begun is not None:
+            segment.replace_ids(self.storage, ids.number, begun)
         return sound
 
     def _fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:

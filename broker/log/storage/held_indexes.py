@@ -158,5 +158,8 @@ class HeldIndexes:
     def note_until_cut(self, path: str) -> None:
         self._storage.note_until_cut(path)
 
+    def cutting(self) -> None:
+        self._storage.cutting()
+
     def sync_directory(self, path: str) -> None:
         self._storage.sync_directory(path)

@@ -145,5 +145,8 @@ class OverlayStorage:
     def note_until_cut(self, path: str) -> None:
         pass
 
+    def cutting(self) -> None:
+        pass
+
     def sync_directory(self, path: str) -> None:
         pass

@@ -143,11 +143,15 @@ class Storage(Protocol):
         ...
 
     def note_until_cut(self, path: str) -> None:
-        """Make an empty file that is removed before the next cut: a `truncate`, or an append that is undone.
+        """Make an empty file that is removed before the next cut: a `truncate`, an append that is undone, `cutting`.
 
         So a process that finds it after a kill knows that no file has an unsynced cut. After a power cut the file may
         be back. Then no file has an unsynced cut either, because all bytes that can be read are on the disk.
         """
+        ...
+
+    def cutting(self) -> None:
+        """Note a cut that removes whole files: those of segments past a log's new end."""
         ...
 
     def sync_directory(self, path: str) -> None:

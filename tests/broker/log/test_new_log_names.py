@@ -66,7 +66,7 @@ def test_only_the_first_roll_of_a_log_that_was_never_synced_waits_for_its_names(
         append(log, b"x" * 900, worker=worker)
         assert storage.directory_syncs == syncs
     checkpointed, synced = log.position(), storage.directory_syncs
-    again, _ = reopen(storage, checkpointed, config=SMALL)
+    again, _ = reopen(storage, checkpointed, config=SMALL, is_uncut=True)
     append(again, b"x" * 900, worker=worker)
     assert storage.directory_syncs == synced, "the checkpoint has it, so its names are on the disk"
 

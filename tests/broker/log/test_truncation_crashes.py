@@ -119,6 +119,20 @@ def test_a_kill_between_any_two_steps_leaves_the_log_before_the_cut_or_after_it(
     assert steps > 10
 
 
+@pytest.mark.parametrize("checkpoint_at", CHECKPOINTS)
+@pytest.mark.parametrize("offset", CUTS)
+def test_segments_that_a_killed_process_has_removed_do_not_come_back_in_a_power_cut(offset, checkpoint_at):
+    """Their names may be on the disk still. What the next process has opened is the log from then on."""
+    steps, is_done = 0, False
+    while not is_done:
+        broker, is_done = stopped(offset, checkpoint_at, steps)
+        again = restarted(broker.storage)
+        opened = contents(again.log())
+        for chance in (lambda n: 0, lambda n: n - 1):
+            assert contents(restarted(again.storage.power_cut(chance)).log()) == opened, steps
+        steps += 1
+
+
 @pytest.mark.parametrize("seed", POWER_CUTS)
 @pytest.mark.parametrize("checkpoint_at", CHECKPOINTS)
 def test_a_power_cut_between_any_two_steps_leaves_the_log_before_the_cut_or_after_it(seed, checkpoint_at):
