@@ -92,7 +92,7 @@ class Entry(NamedTuple):
         return self.file.read(self.position, self.header.size)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Written:
     """A journal file, and the offset up to which each log must be synced before the file can be removed."""
 
@@ -123,6 +123,8 @@ class Journal:
         self._parts: list[Buffer] = []
         self._gathered: dict[PartitionLog, tuple[int, int]] = {}
         self._out: dict[PartitionLog, tuple[int, int]] | None = None
+        self._out_to: _Written | None = None
+        """The file that the running round is written to."""
 
     def add(self, log: PartitionLog, first_offset: int, batches: Buffer, runs: Sequence[tuple[int, int]]) -> None:
         """Add one write's batches to the next round: their bytes, which are copied, and their ids.
@@ -151,7 +153,7 @@ class Journal:
         written.bytes += sum(map(len, parts))
         for log, (_, end) in gathered.items():
             written.ends[log] = end
-        self._out = gathered
+        self._out, self._out_to = gathered, written
         return SyncJournal(self._storage, written.to, parts)
 
     def _make(self) -> _Written:
@@ -168,14 +170,14 @@ class Journal:
                 logs.append(log)
                 if not log.durability.journaled(first, end):
                     log.ask_sync(soon=True)
-        self._out = None
+        self._out = self._out_to = None
         if self._active is not None and self._active.bytes >= self._max_bytes // 2:
             self.rotate()
         return logs
 
     def not_written(self) -> None:
         """Sync each log of a round separately, because the round did not fit on the disk; the file is unchanged."""
-        gathered, self._out = self._out or {}, None
+        gathered, self._out, self._out_to = self._out or {}, None, None
         if self._active is not None and self._active.to.file is None:
             self._active = None  # the file could not be made; the next round makes another
         for written in (*self._closed, *([self._active] if self._active else [])):
@@ -206,13 +208,17 @@ class Journal:
             _is_synced(written, log)
 
     def take_cut(self) -> CutJournal | None:
-        """Return the removal of the files that no log needs, None if every file is needed."""
+        """Return the removal of the files that no log needs, None if every file is needed.
+
+        The file of the running round stays until the round is back, because a thread may only then make it.
+        """
         if not self._closed:
             return None
-        names = tuple(written.to.name for written in self._closed if not written.ends)
-        if not names:
+        unneeded = [written for written in self._closed if not written.ends and written is not self._out_to]
+        if not unneeded:
             return None
-        self._closed = [written for written in self._closed if written.ends]
+        names = tuple(written.to.name for written in unneeded)
+        self._closed = [written for written in self._closed if written not in unneeded]
         self.recount()
         return CutJournal(self._storage, names)
 

@@ -403,6 +403,21 @@ def test_a_partition_that_was_synced_before_its_file_was_closed_does_not_keep_it
     assert journal_bytes(broker) == 0
 
 
+def test_a_file_is_not_removed_while_its_round_is_written():
+    """Threads run the jobs in any order: the round would make the file anew, and no process would remove it."""
+    broker = Broker(partitions=1)
+    append(broker.log(), b"a", worker=broker.worker)
+    (journal_round,) = broker.manager.take_syncs()
+    broker.log().ask_sync(soon=True)
+    broker.run(SyncLog)
+    broker.manager.syncs.start_round()
+    broker.run(CutJournal)
+    journal_round.run()
+    broker.manager.synced(journal_round)
+    broker.all_done()
+    assert journal_bytes(broker) == 0
+
+
 def test_a_topic_that_is_deleted_lets_its_journal_go():
     broker = Broker(partitions=1)
     broker.append(b"a")
