@@ -57,17 +57,21 @@ class ActiveProducer(NamedTuple):
 
 
 class LastRecords(NamedTuple):
-    """The state of producers that the cleaner must keep in the log, by producer id.
+    """What the cleaner must keep, so that the log tells each producer's next sequence, also after a truncation.
 
-    `offsets` has the last offset of each producer's last batch, `epochs` the epoch of each producer without a batch.
+    A truncation takes nothing below the high watermark. So the last batch and the last marker below it count.
     """
 
     offsets: dict[int, int]
+    """The last offset of a producer's last batch, by producer id."""
     epochs: dict[int, int]
+    """The epoch of a producer whose last marker has ended the epoch of its batches, by producer id."""
+    unsettled: set[int]
+    """Producers of which no batch or marker below the high watermark is known, only later ones."""
 
 
 class _Producer:
-    __slots__ = ("epoch", "batches", "seen_ms", "coordinator_epoch", "first_offset", "entry")
+    __slots__ = ("epoch", "batches", "seen_ms", "coordinator_epoch", "first_offset", "marked_by", "entry")
 
     def __init__(self, epoch: int, seen_ms: int) -> None:
         self.epoch = epoch
@@ -76,6 +80,8 @@ class _Producer:
         self.coordinator_epoch = _NO_COORDINATOR_EPOCH
         self.first_offset = _NO_TRANSACTION
         """First offset of its open transaction."""
+        self.marked_by = -1
+        """An offset at or past its last marker; a snapshot does not have the marker's own."""
         self.entry: bytes | None = None
         """The producer's packed snapshot entry; None after a change."""
 
@@ -169,6 +175,7 @@ class ProducerState:
         producer = self._seen(header, seen_ms)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.first_offset = _NO_TRANSACTION
+        producer.marked_by = base_offset
         first = self._open.pop(header.producer_id, None)
         if first is not None:
             undecided = self._undecided
@@ -210,7 +217,7 @@ class ProducerState:
         last = (first + header.last_offset_delta) % _SEQUENCES
         expected = 0
         if header.producer_epoch == producer.epoch and producer.batches:
-            for batch in producer.batches:
+            for batch in reversed(producer.batches):  # sequences may repeat, if a leader did not know the producer
                 if (batch.first_sequence, batch.last_sequence) == (first, last):
                     return batch
             expected = (producer.batches[-1].last_sequence + 1) % _SEQUENCES
@@ -234,12 +241,16 @@ class ProducerState:
     def appended(self, header: BatchHeader, base_offset: int, seen_ms: int = NOT_KNOWN) -> None:
         """Note a batch that was appended at `base_offset`. Ignore markers and batches without a producer.
 
+        A marker that the cleaner has emptied still tells the producer's epoch.
         `seen_ms` is the broker's clock, not the batch's time, because a producer that sends old messages is not silent.
         It is unknown for a batch that recovery reads from the log.
         """
-        if header.producer_id <= NO_PRODUCER_ID or header.is_control:
+        if header.producer_id <= NO_PRODUCER_ID or header.is_control and header.record_count:
             return
         producer = self._seen(header, seen_ms)
+        if header.is_control:
+            producer.marked_by = base_offset
+            return
         if header.is_transactional:
             self._begins(header.producer_id, producer, base_offset)
         if header.base_sequence != NO_SEQUENCE:
@@ -292,13 +303,19 @@ class ProducerState:
             epochs = producer.coordinator_epoch, producer.first_offset
             yield ActiveProducer(producer_id, producer.epoch, sequence, time_ms, *epochs)
 
-    def last_records(self) -> LastRecords:
-        """Return what the cleaner must keep, so that the next start knows each producer's next sequence."""
-        producers = self._producers.items()
-        return LastRecords(
-            {producer_id: producer.batches[-1].last_offset for producer_id, producer in producers if producer.batches},
-            {producer_id: producer.epoch for producer_id, producer in producers if not producer.batches},
-        )
+    def last_records(self, high_watermark: int) -> LastRecords:
+        """Return what the cleaner must keep of the log below the high watermark."""
+        last = LastRecords({}, {}, set())
+        for producer_id, producer in self._producers.items():
+            offsets = (batch.last_offset for batch in reversed(producer.batches))
+            offset = next((offset for offset in offsets if offset < high_watermark), None)
+            if offset is not None:
+                last.offsets[producer_id] = offset
+            elif not producer.batches and producer.marked_by < high_watermark:
+                last.epochs[producer_id] = producer.epoch
+            else:
+                last.unsettled.add(producer_id)
+        return last
 
     # --- snapshots -----------------------------------------------------------------------------------------------
 
@@ -311,8 +328,9 @@ class ProducerState:
         body = len(entries).to_bytes(4, "big") + b"".join(entries)
         return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
-    def load(self, snapshot: bytes) -> None:
-        """Load the state from a snapshot. Raise ValueError if it is damaged."""
+    def load(self, snapshot: bytes, end_offset: int) -> None:
+        """Load the state from a snapshot, taken when the log ended at `end_offset`. Raise ValueError if it is damaged.
+        """
         if len(snapshot) < _SNAPSHOT.size:
             raise ValueError(f"a producer snapshot has at least {_SNAPSHOT.size} bytes, this one {len(snapshot)}")
         version, crc, number = _SNAPSHOT.unpack_from(snapshot)
@@ -323,6 +341,7 @@ class ProducerState:
             producer_id, epoch, sequence, offset, delta, seen_ms, coordinator_epoch, first_offset = fields
             producer = self._producers[producer_id] = _Producer(epoch, seen_ms)
             producer.coordinator_epoch, producer.first_offset = coordinator_epoch, first_offset
+            producer.marked_by = end_offset - 1
             if sequence != NO_SEQUENCE:
                 first = (sequence - delta) % _SEQUENCES
                 producer.batches.append(ProducedBatch(first, sequence, offset - delta, offset, seen_ms))

@@ -98,6 +98,9 @@ class CleanLog:
         self._wall_ms = wall_ms
         self._config = plan.log.config
         self._producers = producers
+        self._unsettled_offsets: dict[tuple[int, bool], int] = {}
+        """The last offset of the last batch, and of the last marker (True), of an unsettled producer in the dirty
+        part."""
         self._aborted = aborted
         self._keys = KeyOffsets(buffer_bytes, plan.first_dirty)
         self._work = self._clean()
@@ -173,6 +176,8 @@ class CleanLog:
                 if not self._keys.put(header.base_offset, records):
                     return False
         end_offset = header.base_offset + header.last_offset_delta + 1
+        if header.producer_id in self._producers.unsettled:
+            self._unsettled_offsets[header.producer_id, header.is_control] = end_offset - 1
         if end_offset > self._keys.end_offset:
             self._keys.end_offset = end_offset
         return True
@@ -295,11 +300,14 @@ class CleanLog:
         return horizon_ms is not None and horizon_ms <= self._wall_ms
 
     def _is_producers_last(self, header: BatchHeader) -> bool:
-        """Return True if the next start needs this batch to know the producer's next sequence.
+        """Return True if a start, or a truncation, needs this batch to know the producer's next sequence.
 
-        For a producer without data batches, that is a control batch with the producer's epoch.
+        For a producer without data batches, that is a control batch with the producer's epoch. Of an unsettled producer
+        without a batch in the dirty part, all batches stay: one of the clean part is the last.
         """
         producer_id = header.producer_id
+        if producer_id in self._producers.unsettled:
+            return header.last_offset >= self._unsettled_offsets.get((producer_id, header.is_control), 0)
         if producer_id in self._producers.epochs:
             return header.is_control and header.producer_epoch == self._producers.epochs[producer_id]
         last_offset = self._producers.offsets.get(producer_id)

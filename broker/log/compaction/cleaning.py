@@ -182,7 +182,8 @@ class Cleaning:
             return None
         self._began_ms = now.ms
         buffer_bytes = self.config.log_cleaner_dedupe_buffer_size
-        return CleanLog(made, self._storage, buffer_bytes, now.wall_ms, log.producers.last_records(), aborted)
+        last_records = log.producers.last_records(log.high_watermark)
+        return CleanLog(made, self._storage, buffer_bytes, now.wall_ms, last_records, aborted)
 
     # --- outcome of a slice --------------------------------------------------------------------------------------
 

@@ -41,6 +41,13 @@ def test_sequences_follow_each_other(state):
     refused(state, header(7), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 
+def test_of_two_batches_with_the_same_sequences_the_later_one_is_repeated(state):
+    """A leader that did not know the producer has taken the sequences again, and this replica has copied its batch."""
+    state.appended(header(0, 2), 144)
+    state.appended(header(0, 2), 355)
+    assert state.check(header(0, 2)).base_offset == 355
+
+
 def test_the_last_five_batches_are_recognised_as_duplicates_and_the_sixth_is_not(state):
     """An idempotent producer has at most five batches in flight (max.in.flight.requests.per.connection)."""
     for n in range(6):
@@ -125,7 +132,7 @@ def test_a_snapshot_brings_the_last_batch_of_each_back(state):
     send(state, header(5, 2), 105)
     send(state, header(LAST, 3, producer=8), 110)
     loaded = ProducerState(3)
-    loaded.load(state.snapshot())
+    loaded.load(state.snapshot(), 113)
     assert loaded.check(header(5, 2))[2:4] == (105, 106)
     assert loaded.check(header(LAST, 3, producer=8))[:4] == (LAST, 1, 110, 112)
     refused(loaded, header(9), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -161,4 +168,4 @@ def test_a_damaged_snapshot_is_refused_wherever_it_is_damaged(state):
     for at in range(len(snapshot)):
         for broken in (snapshot[:at], snapshot[:at] + bytes([snapshot[at] ^ 1]) + snapshot[at + 1 :]):
             with pytest.raises(ValueError, match="snapshot"):
-                ProducerState(3).load(broken)
+                ProducerState(3).load(broken, 1)
