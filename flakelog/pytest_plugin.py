@@ -53,12 +53,19 @@ def flakelog_broker(pytestconfig: pytest.Config) -> "Generator[Broker]":
 
 @pytest.fixture
 def flakelog_topic(request: pytest.FixtureRequest, flakelog_broker: "Broker") -> Generator[str]:
-    """Provide the name of a new topic for this test only; the topic is deleted when the test ends."""
+    """Provide the name of a new topic for this test only; it is deleted when the test ends, unless the test did so."""
     stem = re.sub("[^a-zA-Z0-9]+", "-", request.node.name).strip("-")[:NAME_CHARACTERS_MAX]
     wanted = _wanted(request.node.get_closest_marker("flakelog_topic"))
     name = flakelog_broker.create_topic(f"{stem}-{next(_numbers)}", **wanted)
     yield name
-    flakelog_broker.delete_topic(name)
+    from broker.client.errors import BrokerError
+    from broker.wire.errors import ErrorCode
+
+    try:
+        flakelog_broker.delete_topic(name)
+    except BrokerError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
 
 
 def _settings(lines: list[str]) -> dict[str, str]:
@@ -69,7 +76,7 @@ def _settings(lines: list[str]) -> dict[str, str]:
 
 
 def _nodes(text: str) -> int:
-    from flakelog.testing.broker import NODES_MAX
+    from flakelog.testing.arguments import NODES_MAX
 
     if not (text.isdecimal() and 1 <= int(text) <= NODES_MAX):
         raise pytest.UsageError(f"flakelog_nodes: {text!r} must be a number from 1 to {NODES_MAX}")

@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
+from flakelog.testing.arguments import Topics, check_broker, parsed_settings, parsed_topics
 from flakelog.testing.node import Node
 from flakelog.testing.process import BrokerError
 from flakelog.testing.security import PLAINTEXT, BrokerSecurity
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 START_SECONDS = 60.0  # on a busy machine; a broker that exits is noticed at once
 LOOK_SECONDS = 0.01  # between two reads of the log
 
-Topics: TypeAlias = Mapping[str, int | Mapping[str, Any]]
-"""The partitions of each topic, or {"partitions": 3, "config": {"cleanup.policy": "compact"}}."""
-
 # Settings on top of --dev: free ports, and one partition for topics that a cluster spreads over fifty.
 SETTINGS = {
     "listeners": f"{PLAINTEXT}://127.0.0.1:0",
@@ -33,7 +31,6 @@ SETTINGS = {
 }
 PORTS = {name: SETTINGS[name] for name in ("listeners", "flakelog.http.listener")}
 OWN_OF_NODE = ("broker.id", "node.id", "listeners", "advertised.listeners", "flakelog.http.listener")
-NODES_MAX = 16
 
 
 class Broker:
@@ -61,17 +58,17 @@ class Broker:
         nodes: int = 1,
         security: str = PLAINTEXT,
     ) -> None:
-        if not 1 <= nodes <= NODES_MAX:
-            raise ValueError(f"nodes={nodes}: a cluster has 1 to {NODES_MAX}")
-        own = sorted({*OWN_OF_NODE} & {*(settings or {})}) if nodes > 1 else []
+        check_broker(nodes, start_seconds)
+        own_settings = parsed_settings("settings", settings)
+        own = sorted({*OWN_OF_NODE} & own_settings.keys()) if nodes > 1 else []
         if own:
             raise ValueError(f"{', '.join(own)}: with several nodes, each has its own; leave it out")
-        if security != PLAINTEXT and "listeners" in (settings or {}):
+        if security != PLAINTEXT and "listeners" in own_settings:
             raise ValueError(f"listeners: with security={security} the broker has one of its own; leave it out")
         self._security = BrokerSecurity(security)
-        self._topics = {name: _parsed(name, wanted) for name, wanted in (topics or {}).items()}
+        self._topics = parsed_topics(topics)
         self._ports = PORTS | {"listeners": f"{security}://127.0.0.1:0"}
-        self._settings = SETTINGS | self._ports | {name: _text(value) for name, value in (settings or {}).items()}
+        self._settings = SETTINGS | self._ports | own_settings
         self._directory = directory
         self._start_seconds = start_seconds
         self._home: Path | None = None
@@ -257,7 +254,7 @@ class Broker:
         For -1 the broker takes its `num.partitions` or `default.replication.factor`. The request is like any client's,
         so pending faults apply to it too.
         """
-        properties = {key: _text(value) for key, value in (config or {}).items()}
+        properties = parsed_settings("config", config)
         self._connected().create_topic(name, partitions, properties, replication_factor=replication_factor)
         return name
 
@@ -359,21 +356,6 @@ class Broker:
         if name not in node.addresses:
             raise BrokerError(f"there is no {name} address: it is not started, or that part is off")
         return node.addresses[name]
-
-
-def _parsed(name: str, wanted: int | Mapping[str, Any]) -> tuple[int | None, dict[str, str]]:
-    """Return a topic's partitions, None for the broker's default, and its settings; raise ValueError."""
-    if isinstance(wanted, int):
-        return wanted, {}
-    unknown = wanted.keys() - {"partitions", "config"}
-    if unknown:
-        raise ValueError(f"topic {name}: no {', '.join(sorted(unknown))}; give partitions and config")
-    return wanted.get("partitions"), {key: _text(value) for key, value in wanted.get("config", {}).items()}
-
-
-def _text(value: object) -> str:
-    """Return a setting's value as a properties file has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _read_all(client: "Client", topic: str, partition: int) -> "list[Record]":

@@ -54,6 +54,9 @@ def test_each_test_has_a_topic_of_its_own_as_its_marker_says(suite):
         @pytest.mark.parametrize("value", ["a b/c"])
         def test_other(flakelog_broker, flakelog_topic, value):
             assert topics(flakelog_broker) == {flakelog_topic: 3}
+
+        def test_that_deletes_it(flakelog_broker, flakelog_topic):
+            flakelog_broker.delete_topic(flakelog_topic)
         """
     )
     assert code == 0, printed

@@ -82,5 +82,5 @@ def test_what_no_cluster_has_is_refused(cluster):
         cluster.kill(4)
     with pytest.raises(ValueError, match="listeners: with several nodes, each has its own"):
         Broker(nodes=3, settings={"listeners": "PLAINTEXT://127.0.0.1:9092"})
-    with pytest.raises(ValueError, match="nodes=0: a cluster has 1 to 16"):
+    with pytest.raises(ValueError, match="nodes=0: give a whole number from 1 to 16"):
         Broker(nodes=0)
