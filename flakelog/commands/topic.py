@@ -126,8 +126,10 @@ def _describe(client: "Client", name: str, as_json: bool) -> None:
         shown = {"topic": name, "topic_id": str(info.id), "partitions": partitions, "settings": described.settings}
         print_json(shown)
         return
-    total = sum(listed.offsets or 0 for listed in described.partitions)
-    click.echo(f"{name}: {count_of(info.partitions, 'partition')}, {count_of(total, 'offset')}, id {info.id}")
+    total = count_of(sum(listed.offsets or 0 for listed in described.partitions), "offset")
+    if any(listed.offsets is None for listed in described.partitions):
+        total = f"at least {total}"
+    click.echo(f"{name}: {count_of(info.partitions, 'partition')}, {total}, id {info.id}")
     for setting, value in described.settings.items():
         click.echo(f"  {setting}={value}")
     print_table(("PARTITION", "BEGIN", "END", "OFFSETS"), [list(row.values()) for row in partitions])
@@ -141,7 +143,7 @@ def _describe(client: "Client", name: str, as_json: bool) -> None:
 @servers_option
 @json_option
 def alter(name: str, assignments: tuple[str, ...], names: tuple[str, ...], servers: str, as_json: bool) -> None:
-    """Alter settings of topic NAME at once; if one is refused, none is altered."""
+    """Alter settings of topic NAME at once; if one is refused, none is altered. `add-partitions` adds partitions."""
     from flakelog.operations.configs import alter_configs, describe_configs, topic_resource
 
     values: dict[str, str | None] = dict(assignment(text, "--set") for text in assignments)

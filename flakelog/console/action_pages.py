@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+from broker.metadata.topic import Topic
 from broker.services.context import BrokerServices
 from flakelog.console import actions, rule_actions, user_actions
 from flakelog.console.access import Access
@@ -29,11 +30,19 @@ class ActionPages:
         self._jobs = jobs
 
     def form_page(self, fields: Fields, name: str) -> View:
-        """Return the form of an action. Raise NotThere."""
+        """Return the form of an action. Raise NotThere, also for a topic that is not there."""
         action = self._action(name)
         if not action.form:
             raise NotThere(f"{action.title.lower()} begins on another page")
+        topic = fields.text("topic").strip()
+        if topic and self._topic(topic) is None:
+            raise NotThere(f"there is no topic {topic!r}")
         return self._form(fields, name, action)
+
+    def _topic(self, name: str) -> Topic | None:
+        """Return a topic that the visitor may see, None if there is none."""
+        topic = self._services.metadata.topic(name)
+        return topic if topic is not None and self._access.sees_topic(topic.name) else None
 
     def refused(self, fields: Fields, name: str, status: int, reason: str) -> View:
         """Return the form of a refused action, with the visitor's fields and the reason. Raise NotThere."""
@@ -43,9 +52,7 @@ class ActionPages:
         return self._form(fields, name, action, reason, status)
 
     def _form(self, fields: Fields, name: str, action: Action, wrong: str = "", status: int = 200) -> View:
-        topic = self._services.metadata.topic(fields.text("topic"))
-        if topic is not None and not self._access.sees_topic(topic.name):
-            topic = None
+        topic = self._topic(fields.text("topic").strip())
         model = {
             "name": name,
             "title": action.title,

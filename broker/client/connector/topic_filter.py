@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from broker.client.errors import InvalidTopics
 from broker.client.registry.nodes import BLACK_LIST, STATIC, STREAMS_MAX, WHITE_LIST, ConsumerRegistration
@@ -22,6 +23,8 @@ class TopicFilter:
     is_black_list: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(cast(object, self.regex), str):
+            raise InvalidTopics(f"TopicFilter({self.regex!r}): give a regular expression as text, such as 'web-.*'")
         try:
             re.compile(self.expression)
         except re.error as error:

@@ -91,6 +91,8 @@ def test_what_cannot_be_done_is_explained(visitor, action, fields, wrong):
 
 def test_there_is_no_other_action(visitor):
     assert visitor.do("delete-everything")[0] == visitor.get("/console/do/delete-everything")[0] == 404
+    status, page = visitor.get("/console/do/delete-topic?topic=nope")
+    assert status == 404 and "there is no topic &#39;nope&#39;" in page
 
 
 def test_an_action_needs_its_own_pages_token_and_origin(visitor, client):

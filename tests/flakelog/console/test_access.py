@@ -7,7 +7,7 @@ from broker.security.authorization.acl import Permission
 from flakelog.config import ServerConfig
 from flakelog.console import messages
 from flakelog.console.access import MissingRight
-from flakelog.console.pages import environment, render
+from flakelog.console.pages import NotThere, environment, render
 from flakelog.console.security import RequestRefused, SecurityHeaders, Session, console_address, gate_of
 from idgen.settings import InvalidSetting
 from tests.broker.engine_client import batch_of
@@ -189,8 +189,9 @@ def test_a_topic_is_deleted_by_who_may_delete_it(world):
 
 
 def test_the_form_of_an_action_tells_nothing_of_a_topic_that_may_not_be_seen(world):
-    model = world.actions.form_page(fields_of({"topic": "orders"}), "add-partitions").model
-    assert (model["partitions"], model["configs"]) == (0, [])
+    for topic in ("orders", "there-is-none"):
+        with pytest.raises(NotThere, match=f"there is no topic '{topic}'"):
+            world.actions.form_page(fields_of({"topic": topic}), "add-partitions")
 
 
 def test_a_right_to_the_action_is_enough(world):

@@ -107,6 +107,8 @@ def test_a_filter_is_read_as_kafka_0_8_reads_it():
 def test_a_filter_that_is_no_regular_expression_is_refused():
     with pytest.raises(InvalidTopics, match=r"TopicFilter\('web-\('\): it is no regular expression"):
         TopicFilter("web-(")
+    with pytest.raises(InvalidTopics, match=r"TopicFilter\(None\): give a regular expression as text"):
+        TopicFilter(None)
 
 
 @pytest.mark.parametrize("count", [0, -1, 1001, "2", None])
