@@ -307,14 +307,15 @@ class ProducerState:
         """Return what the cleaner must keep of the log below the high watermark."""
         last = LastRecords({}, {}, set())
         for producer_id, producer in self._producers.items():
-            offsets = (batch.last_offset for batch in reversed(producer.batches))
-            offset = next((offset for offset in offsets if offset < high_watermark), None)
-            if offset is not None:
-                last.offsets[producer_id] = offset
-            elif not producer.batches and producer.marked_by < high_watermark:
-                last.epochs[producer_id] = producer.epoch
+            for batch in reversed(producer.batches):
+                if batch.last_offset < high_watermark:  # nearly always the first one
+                    last.offsets[producer_id] = batch.last_offset
+                    break
             else:
-                last.unsettled.add(producer_id)
+                if producer.batches or producer.marked_by >= high_watermark:
+                    last.unsettled.add(producer_id)
+                else:
+                    last.epochs[producer_id] = producer.epoch
         return last
 
     # --- snapshots -----------------------------------------------------------------------------------------------
