@@ -41,6 +41,7 @@ guarantee, but slower. A failed sync is never retried: every log that depends on
 import struct
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -49,7 +50,7 @@ from crc32c import crc32c
 
 from broker.log.io_jobs import CutJournal, JournalFile, SyncJournal
 from broker.log.partition_log import PartitionLog
-from broker.log.storage.port import Buffer, File, Storage
+from broker.log.storage.port import Buffer, File, Storage, StorageError
 from broker.record.batch import HEADER_BYTES, BatchHeader, read_header
 from broker.waiting.pending import Pending
 
@@ -269,7 +270,7 @@ class Journal:
 
     def close(self) -> CutJournal | None:
         """Return the removal of all files at a clean stop, when the logs are synced. Keep the files of offline logs."""
-        self._parts, self._gathered, self._out = [], {}, None
+        self._parts, self._gathered, self._out, self._out_to = [], {}, None, None
         self.rotate()
         names = tuple(written.to.name for written in self._closed if not any(log.offline for log in written.ends))
         return CutJournal(self._storage, names) if names else None
@@ -304,7 +305,8 @@ class FoundJournal:
         self._names = [name for name in storage.list("") if name.endswith(SUFFIX)]
         self._entries: dict[Key, list[Entry]] = {}
         self._files: dict[Key, set[str]] = {}
-        self._kept: set[str] = set()
+        self._kept: set[Key] = set()
+        """Logs that could not be opened."""
         for name in self._names:
             file = storage.open(name)
             for key, entry in _read(file, _first_record(name, file)):
@@ -333,18 +335,36 @@ class FoundJournal:
         return self._entries.get((topic_id, partition), ())
 
     def keep(self, topic_id: UUID, partition: int) -> None:
-        """Keep the files of a log that could not be opened, because they may have batches that it lacks."""
-        self._kept |= self._files.get((topic_id, partition), set())
+        """Keep the entries of a log that could not be opened, because they may have batches that it lacks."""
+        self._kept.add((topic_id, partition))
 
     def remove(self) -> None:
-        """Remove the files, as all logs are synced past them. Wait for the disk: dropped entries must not reappear."""
-        names = [name for name in self._names if name not in self._kept]
+        """Remove the entries of all logs that are not kept, as these logs are synced past them.
+
+        Wait for the disk, because dropped entries must not reappear. Entries past a gap were never answered, and their
+        offsets are given again. On a full disk a kept file stays whole.
+        """
+        kept = set().union(*(self._files.get(key, set()) for key in self._kept))
+        names = [name for name in self._names if name not in kept]
         for name in names:
             self._storage.remove(name)
+        for name in kept:
+            with suppress(StorageError):
+                self._keep_only(name)
         if names:
             self._storage.sync_directory("")
-        self._names = [name for name in self._names if name in self._kept]
+        self._names = [name for name in self._names if name in kept]
         self._entries, self._files = {}, {}
+
+    def _keep_only(self, name: str) -> None:
+        """Replace a file by one with the entries of the kept logs alone, if it has others."""
+        file = self._storage.open(name)
+        records = list(_records(file, _first_record(name, file)))
+        kept = [data for key, _, data in records if key in self._kept]
+        if len(kept) < len(records):
+            checks = (crc32c(data).to_bytes(_CHECK_BYTES, "big") for data in kept)
+            pieces = (piece for pair in zip(checks, kept, strict=True) for piece in pair)
+            self._storage.replace(name, header_of(VERSION) + b"".join(pieces))
 
 
 def header_of(version: int) -> bytes:
@@ -390,16 +410,23 @@ def _record(file: File, position: int) -> memoryview | None:
 def _read(file: File, position: int) -> Iterator[tuple[Key, Entry]]:
     """Yield the batches of a file from `position`, up to the first record whose check fails: its round was not
     answered."""
-    while (checked := _record(file, position)) is not None:
-        start, size = position + _CHECK_BYTES, len(checked)
-        _, topic_id, partition, number = _HEAD.unpack_from(checked)
+    for key, start, checked in _records(file, position):
+        number = _HEAD.unpack_from(checked)[-1]
         at = _HEAD.size + number * _RUN.size
         runs = deque(_RUN.iter_unpack(checked[_HEAD.size : at]))
-        while at < size:
+        while at < len(checked):
             header = read_header(checked, at)
-            yield (UUID(bytes=topic_id), partition), Entry(_take(runs, header.record_count), header, file, start + at)
+            yield key, Entry(_take(runs, header.record_count), header, file, start + at)
             at += header.size
-        position = start + size
+
+
+def _records(file: File, position: int) -> Iterator[tuple[Key, int, memoryview]]:
+    """Yield the log of each record, and the position and bytes of what its check covers."""
+    while (checked := _record(file, position)) is not None:
+        _, topic_id, partition, _ = _HEAD.unpack_from(checked)
+        start = position + _CHECK_BYTES
+        yield (UUID(bytes=topic_id), partition), start, checked
+        position = start + len(checked)
 
 
 def _checked_bytes(file: File, position: int) -> int:

@@ -312,6 +312,33 @@ def test_what_a_log_that_is_damaged_has_in_the_journal_is_kept(crashed):
     assert storage.exists(JOURNAL)
 
 
+def test_of_a_kept_file_only_the_entries_of_the_logs_that_need_it_stay():
+    """Entries past a gap were never answered. Their offsets are given again, and a later start would compare them."""
+    broker = Broker()
+    for partition in (0, 1, 0, 1):
+        broker.append(b"a", partition=partition)
+    storage = copy_of(broker.storage)
+    found = FoundJournal(storage)
+    of_the_kept_log = [(entry.runs, entry.batch()) for entry in found.entries(uuid_of(1), 1)]
+    found.keep(uuid_of(1), 1)
+    found.remove()
+    again = FoundJournal(storage.power_cut(lambda n: 0))
+    assert [(entry.runs, entry.batch()) for entry in again.entries(uuid_of(1), 1)] == of_the_kept_log != []
+    assert not again.entries(uuid_of(1), 0)
+
+
+def test_a_kept_file_stays_whole_on_a_full_disk():
+    broker = Broker()
+    for partition in (0, 1):
+        broker.append(b"a", partition=partition)
+    storage = copy_of(broker.storage)
+    found = FoundJournal(storage)
+    found.keep(uuid_of(1), 1)
+    storage.free_bytes = 0
+    found.remove()
+    assert len(FoundJournal(storage).entries(uuid_of(1), 1)) == 1
+
+
 def test_after_a_failed_sync_of_a_segment_the_next_start_has_its_records_from_the_journal():
     """The kernel may have dropped the bytes that it could not write, but every answered batch was journaled."""
     broker = Broker()
