@@ -53,7 +53,7 @@ class LogOpener:
         self._is_uncut = True
         """True if the last process has cut no file, or has synced every cut."""
         self._has_failed = False
-        """True if a file operation failed while a log was opened, perhaps between a cut and its sync."""
+        """True if a log could not be opened: a cut of the last process, or of this one, may not be synced."""
         self._noted: dict[tuple[str, str], clean_stop.Noted] = {}
         """Closed segments as noted by a clean stop, for logs that are not open yet."""
 
@@ -174,7 +174,7 @@ class LogOpener:
                 max(to_open.leader_epoch, self._epochs.epoch_of(f"{topic}-{partition}")),
             )
         except (LogDamaged, StorageError) as error:
-            self._has_failed = self._has_failed or isinstance(error, StorageError)
+            self._has_failed = True
             if isinstance(error, StorageError) and error.full:
                 raise
             self._offline[key] = str(error)

@@ -6,7 +6,8 @@ If the file exists, the start trusts a segment whose files have exactly the note
 then removes the file, so a start after a crash checks each closed segment with a few small reads.
 
 `.uncut` exists while no log and no id index was cut since the last start. A cut that is not synced could bring old ids
-back beside new batches, and the sizes of the files do not show it. So a start without either note syncs each log.
+back beside new batches, and the sizes of the files do not show it. The names of removed segments could come back too.
+So a start without either note syncs each log.
 """
 
 from collections.abc import Iterable, Mapping

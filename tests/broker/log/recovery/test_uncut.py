@@ -82,6 +82,17 @@ def test_a_start_whose_undone_write_may_not_be_on_the_disk_leaves_no_note():
     assert not broker.storage.exists(clean_stop.UNCUT)
 
 
+def test_a_start_that_cannot_open_a_log_leaves_no_note():
+    """The start did not come to the log's files, so a cut in them may not be on the disk."""
+    broker, log = started()
+    broker.append(log)
+    fail(broker, log, b"b")
+    broker.storage.replace("flights-0/leader-epoch-checkpoint", b"damaged")
+    second, _ = started(broker.storage)
+    assert "flights-0" in second.manager.offline
+    assert not broker.storage.exists(clean_stop.UNCUT)
+
+
 def test_a_clean_stop_syncs_a_cut_that_no_thread_has_synced_yet():
     broker, log = started()
     broker.append(log)
