@@ -175,15 +175,6 @@ class Segment:
         self.offsets = OffsetIndex(storage.open(path + INDEX))
         self.times = TimeIndex(storage.open(path + TIME_INDEX))
 
-    def replace_ids(self, storage: Storage, number: int, last: IdEntry) -> None:
-        """Replace the id index by its first `number` entries and `last`, in one step.
-
-        A crash between a cut and an append would leave batches without ids, and the next start would cut them off.
-        """
-        path = self.ids.file.path
-        storage.replace(path, self.ids.with_last(number, last))
-        self.ids = IdIndex(storage.open(path), self.base_offset)
-
     @property
     def has_aborted(self) -> bool:
         """Return True if an aborted transaction ends in this segment."""

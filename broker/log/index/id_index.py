@@ -50,11 +50,10 @@ class IdIndex:
             return
         self.file.append(b"".join([pack_entry(seed, at - base_offset, length, id) for at, length, id in entries]))
 
-    def with_last(self, number: int, last: IdEntry) -> bytes:
-        """Return the first `number` entries, and `last` after them."""
-        offset, length, id = last
-        entry = pack_entry(self._seed, offset - self.base_offset, length, id)
-        return self.file.read(0, number * ENTRY_BYTES) + entry
+    def packed(self, entry: IdEntry) -> bytes:
+        """Return the bytes of an entry of this index."""
+        offset, length, id = entry
+        return pack_entry(self._seed, offset - self.base_offset, length, id)
 
     def entry(self, number: int) -> IdEntry | None:
         """Return an entry, None if its checksum fails."""

@@ -29,6 +29,7 @@ from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.producer_state import ProducerState
 from broker.log.recovery.clean_stop import Noted
 from broker.log.recovery.id_walk import IdWalk
+from broker.log.recovery.shorter_entry import finish_shortening, shorten
 from broker.log.recovery.synced import LogDamaged, Synced, offsets_of
 from broker.log.segment import CLEANED, DELETED, ID_INDEX, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files
 from broker.log.segment_list import SegmentList
@@ -208,7 +209,7 @@ class _Recovery:
                 file.note_unsynced()
 
     def _sizes(self) -> dict[str, int]:
-        """Complete the deletions and swaps that the previous process began, and return the sizes of the files."""
+        """Complete the deletions, swaps and shortenings that the previous process began. Return the files' sizes."""
         sizes = self.storage.sizes(self.name)
         retired = [f"{self.name}/{name}" for name in sizes if name.endswith(DELETED)]
         if retired:
@@ -216,7 +217,8 @@ class _Recovery:
         swapping = any(name.endswith((CLEANED, SWAP)) for name in sizes)
         if swapping:
             finish_swaps(self.storage, self.name)
-        return self.storage.sizes(self.name) if retired or swapping else sizes
+        shortening = finish_shortening(self.storage, self.name, sizes)
+        return self.storage.sizes(self.name) if retired or swapping or shortening else sizes
 
     def _stored_epochs(self) -> list[tuple[int, int]]:
         if leader_epochs.FILE not in self.sizes:
@@ -373,7 +375,7 @@ class _Recovery:
         for file in segment.cut(position, ids_bytes):
             file.sync()
         if begun is not None:
-            segment.replace_ids(self.storage, ids.number, begun)
+            shorten(self.storage, self.name, segment.ids, ids.number, begun)
         return sound
 
     def _fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:

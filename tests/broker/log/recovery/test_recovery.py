@@ -16,7 +16,6 @@ from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES
 from tests.broker.log.conftest import BROKER, NOW, START_MS, append, append_batches, new_worker, reopen
-from tests.broker.log.truncation_world import Stopped, StoppingStorage
 
 LOG, IDS, INDEX, TIMES = (f"flights-0/{0:020d}{s}" for s in (".log", ".idindex", ".index", ".timeindex"))
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=0)
@@ -122,45 +121,6 @@ def test_batches_that_were_written_together_and_cut_at_any_byte_keep_their_ids_u
         again, report = reopen(storage)
         assert (again.log_end_offset, report.cut) == (kept_records + 1, False), "what was begun of an entry is whole"
         assert log_reader.ids_of(again, 0, 8)[:-1] == log_reader.ids_of(opened, 0, kept_records)
-
-
-def test_an_entry_of_which_the_log_lost_the_end_is_shortened_on_the_disk_before_anything_follows_it():
-    storage = MemoryStorage()
-    log, _ = reopen(storage)
-    append_batches(log, [b"a"], [b"b"], [b"c"], worker=new_worker())
-    put(storage, LOG, data_of(storage, LOG)[:-1])
-    log, _ = reopen(storage)
-    assert storage.files[IDS].synced == data_of(storage, IDS) and log.log_end_offset == 2
-    append(log, b"d", **later(10))
-    for seed in range(200):
-        torn = MemoryStorage()
-        torn.make_directory("flights-0")
-        for path in (LOG, IDS):
-            put(torn, path, storage.files[path].after_power_cut(lambda n: seed * 31 % n))  # noqa: B023
-        assert reopen(torn)[0].log_end_offset in (2, 3), "what had been recovered is there"
-
-
-def test_a_start_that_is_killed_while_it_shortens_an_entry_loses_no_batch():
-    whole = MemoryStorage()
-    log, _ = reopen(whole)
-    append_batches(log, [b"a"], [b"b"], [b"c"], worker=new_worker())
-    steps, is_done = 0, False
-    while not is_done:
-        storage = StoppingStorage()
-        storage.make_directory("flights-0")
-        put(storage, LOG, data_of(whole, LOG)[:-1])
-        put(storage, IDS, data_of(whole, IDS))
-        storage.steps_left = steps
-        try:
-            reopen(storage)
-            is_done = True
-        except Stopped:
-            storage.steps_left = 1 << 30
-        assert reopen(copy_of(storage))[0].log_end_offset == 2, steps
-        for kept in (lambda n: 0, lambda n: n - 1):
-            assert reopen(storage.power_cut(kept))[0].log_end_offset == 2, steps
-        steps += 1
-    assert steps > 5
 
 
 @pytest.mark.parametrize("path", [LOG, IDS])
