@@ -12,6 +12,7 @@ They come from many addresses. At its end it prints how many connections it made
 """
 
 import asyncio
+import logging
 import resource
 import ssl
 import sys
@@ -164,4 +165,5 @@ def main():
 
 
 if __name__ == "__main__":
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of writes to a connection that the server closed
     main()
