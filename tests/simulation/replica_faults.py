@@ -7,7 +7,12 @@ from broker.log import cut_log, leader_epochs
 from broker.log.checkpoint_writer import CheckpointWriter
 from broker.log.cut_log import CutLog, PrepareCut
 from broker.log.io_jobs import SyncLog
+from broker.log.journal import Journal
 from broker.log.partition_log import PartitionLog
+from broker.log.producer_state import ProducerState
+from broker.log.recovery import recovery
+from broker.settings.config import LONG_MAX
+from broker.wire.id_entries import ENTRY_BYTES
 from tests.simulation.replica_oracle import headers_of
 from tests.simulation.replica_world import ReplicaWorld
 
@@ -82,6 +87,49 @@ def compares_what_it_has_deleted(patch):
     patch.setattr(leader_epochs, "divergence", divergence)
 
 
+def shortens_an_entry_in_two_steps(patch):
+    """Recovery cuts an entry of the id index, and then appends its first part."""
+
+    def shorten(storage, directory, ids, number, last):
+        ids.file.truncate(number * ENTRY_BYTES)
+        ids.file.append(ids.packed(last))
+
+    patch.setattr(recovery, "shorten", shorten)
+
+
+def removes_segments_without_a_note(patch):
+    """S5: a truncation that is killed after it has removed segments leaves the note that nothing is cut."""
+    remove = CutLog._remove_later
+
+    def remove_later(job, end):
+        storage = job.cut.storage
+        note, storage._until_cut = storage._until_cut, ""
+        try:
+            remove(job, end)
+        finally:
+            storage._until_cut = note
+
+    patch.setattr(CutLog, "_remove_later", remove_later)
+
+
+def removes_the_journal_of_a_running_round(patch):
+    """A journal file may be removed before the round that makes it."""
+    take = Journal.take_round
+
+    def take_round(journal):
+        job = take(journal)
+        journal._out_to = None
+        return job
+
+    patch.setattr(Journal, "take_round", take_round)
+
+
+def compacts_by_the_newest_sequences(patch):
+    """The cleaner keeps the last batch of each producer, though a truncation may take it."""
+    last_records = ProducerState.last_records
+    patch.setattr(ProducerState, "last_records", lambda state, high_watermark: last_records(state, LONG_MAX))
+
+
 FAULTS = (
     keeps_the_newest_epoch_at_a_cut,
     cuts_before_the_checkpoint_is_lowered,
@@ -91,4 +139,8 @@ FAULTS = (
     is_not_told_the_last_id,
     shows_what_is_not_replicated,
     compares_what_it_has_deleted,
+    shortens_an_entry_in_two_steps,
+    removes_segments_without_a_note,
+    removes_the_journal_of_a_running_round,
+    compacts_by_the_newest_sequences,
 )

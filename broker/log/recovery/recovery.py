@@ -33,7 +33,7 @@ from broker.log.recovery.shorter_entry import finish_shortening, shorten
 from broker.log.recovery.synced import LogDamaged, Synced, offsets_of
 from broker.log.segment import CLEANED, DELETED, ID_INDEX, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files
 from broker.log.segment_list import SegmentList
-from broker.log.storage.port import Storage, StorageError
+from broker.log.storage.port import TEMPORARY, Storage, StorageError
 from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.record.control import decode_marker
 from broker.settings.config import BrokerConfig, TopicConfig
@@ -211,7 +211,7 @@ class _Recovery:
     def _sizes(self) -> dict[str, int]:
         """Complete the deletions, swaps and shortenings that the previous process began. Return the files' sizes."""
         sizes = self.storage.sizes(self.name)
-        retired = [f"{self.name}/{name}" for name in sizes if name.endswith(DELETED)]
+        retired = [f"{self.name}/{name}" for name in sizes if name.endswith((DELETED, TEMPORARY))]
         if retired:
             RemoveFiles(self.storage, self.name, tuple(retired)).run()
         swapping = any(name.endswith((CLEANED, SWAP)) for name in sizes)

@@ -14,10 +14,9 @@ from typing import Any
 from broker.log.storage.lock_holder import holder_of
 from broker.log.storage.open_files import FILE_MODE, Descriptor, OpenFiles
 from broker.log.storage.page_cache import read_now
-from broker.log.storage.port import AHEAD_SPARE, Buffer, StorageError
+from broker.log.storage.port import AHEAD_SPARE, TEMPORARY, Buffer, StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_TEMPORARY = ".tmp"
 LOCK = ".lock"  # the name in Kafka
 DIRECTORY_MODE = 0o700  # as FILE_MODE
 
@@ -412,13 +411,13 @@ class OsStorage:
         full = self._path(path)
         with _named(full):
             try:
-                _write_synced(self.descriptors, full + _TEMPORARY, data)
+                _write_synced(self.descriptors, full + TEMPORARY, data)
             except OSError:
                 with suppress(FileNotFoundError):
-                    os.unlink(full + _TEMPORARY)
+                    os.unlink(full + TEMPORARY)
                 raise
             self.descriptors.keep_open(full)
-            os.replace(full + _TEMPORARY, full)
+            os.replace(full + TEMPORARY, full)
             _sync_names(self.descriptors, os.path.dirname(full))
 
     def note_until_cut(self, path: str) -> None:

@@ -11,6 +11,8 @@ from typing import Protocol, TypeAlias
 # Space is reserved ahead of appends only if the disk has this many times as much free, so that the reserve never takes
 # the last free space from other writers.
 AHEAD_SPARE = 64
+TEMPORARY = ".tmp"
+"""The suffix of a file that `replace` writes. A kill may leave it behind."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

@@ -449,3 +449,10 @@ def test_snapshots_that_nothing_refers_to_are_removed():
     put(storage, f"flights-0/{2:020d}.snapshot", b"of a sync whose checkpoint was never written")
     reopen(storage, checkpointed)
     assert [p for p in storage.files if p.endswith(".snapshot")] == [f"flights-0/{4:020d}.snapshot"]
+
+
+def test_the_file_of_a_replacement_that_was_killed_is_removed():
+    storage, _, _ = filled()
+    put(storage, "flights-0/leader-epoch-checkpoint.tmp", b"half")
+    assert reopen(storage)[0].log_end_offset == 6
+    assert not storage.exists("flights-0/leader-epoch-checkpoint.tmp")
