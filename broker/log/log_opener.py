@@ -71,6 +71,8 @@ class LogOpener:
             file = self._storage.open(clean_stop.FILE)
             self._noted = clean_stop.decode(file.read(0, file.size))
         self._is_uncut = self.stopped_cleanly or self._storage.exists(clean_stop.UNCUT)
+        if not self._is_uncut and self._syncs.positions:
+            self._is_uncut = self._storage.sync_all()  # much shorter than three waits for each of many logs
         if self._is_uncut:
             self._note_uncut()  # still true if this start is killed before it cuts a file
         first_numbers = {

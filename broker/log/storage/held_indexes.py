@@ -161,5 +161,8 @@ class HeldIndexes:
     def cutting(self) -> None:
         self._storage.cutting()
 
+    def sync_all(self) -> bool:
+        return self._storage.sync_all()
+
     def sync_directory(self, path: str) -> None:
         self._storage.sync_directory(path)

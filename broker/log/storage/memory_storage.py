@@ -161,6 +161,8 @@ class MemoryStorage:
         self.free_bytes: int | None = None
         self.gives_back = False
         """True if the bytes of removed files are free again; otherwise other programs take them at once."""
+        self.syncs_all = False
+        """True for a disk that `sync_all` can wait for."""
         self.wall_ms = 0
         """The modification time that writes set."""
         self.failing_reads: set[str] = set()
@@ -269,6 +271,14 @@ class MemoryStorage:
         if self._until_cut:
             self.remove(self._until_cut)
             self._until_cut = ""
+
+    def sync_all(self) -> bool:
+        if self.syncs_all:
+            for content in self.files.values():
+                content.sync()
+            self._synced_names = dict(self.files)
+            self._renames.clear()
+        return self.syncs_all
 
     def sync_directory(self, path: str) -> None:
         self.directory_syncs += 1

@@ -36,6 +36,8 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the end of the file does not move
 # space reserved.
 _GAINING = (0xEF53, 0x58465342)
 _STATFS_BYTES = 256  # more than struct statfs on any system
+# ext4, XFS and btrfs, whose syncfs waits for the disk. FUSE's does not.
+_WAITING = (0xEF53, 0x58465342, 0x9123683E)
 
 
 @cache
@@ -52,6 +54,7 @@ def _c_library() -> Any:
         library = ctypes.CDLL(None)
         library.fallocate.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long
         library.fstatfs.argtypes = ctypes.c_int, ctypes.c_void_p
+        library.syncfs.argtypes = (ctypes.c_int,)
     except (ImportError, OSError, AttributeError):  # Python was compiled without libffi or shared libraries
         return None
     return library
@@ -62,10 +65,15 @@ def _set_aside(fd: int, position: int, length: int) -> None:
     library = _c_library()
     if library is None:
         return
+    if _type_of(library, fd) in _GAINING:
+        library.fallocate(fd, _KEEP_SIZE, position, length)
+
+
+def _type_of(library: Any, fd: int) -> int:
+    """Return the magic number of a file's file system."""
     about = array("I", bytes(_STATFS_BYTES))
     library.fstatfs(fd, about.buffer_info()[0])
-    if about[0] in _GAINING:
-        library.fallocate(fd, _KEEP_SIZE, position, length)
+    return about[0]
 
 
 @contextmanager
@@ -428,6 +436,17 @@ class OsStorage:
     def cutting(self) -> None:
         with _named(self._path("")):
             self.descriptors.cutting()
+
+    def sync_all(self) -> bool:
+        library = _c_library()
+        if library is None:
+            return False
+        with _named(self.root):
+            fd = self.descriptors.number_of(self.root, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _type_of(library, fd) in _WAITING and library.syncfs(fd) == 0
+        finally:
+            os.close(fd)
 
     def sync_directory(self, path: str) -> None:
         with _named(self._path(path)):

@@ -148,5 +148,8 @@ class OverlayStorage:
     def cutting(self) -> None:
         pass
 
+    def sync_all(self) -> bool:
+        return True
+
     def sync_directory(self, path: str) -> None:
         pass

@@ -156,6 +156,11 @@ class Storage(Protocol):
         """Note a cut that removes whole files: those of segments past a log's new end."""
         ...
 
+    def sync_all(self) -> bool:
+        """Return True once all that any process has written is on the disk, with the names; False if that cannot be
+        had with one wait."""
+        ...
+
     def sync_directory(self, path: str) -> None:
         """Return once the names in the directory are on the disk; "" is the data directory itself."""
         ...

@@ -63,6 +63,33 @@ def test_a_failed_write_that_was_undone_makes_the_next_start_sync():
     assert broker.storage.exists(clean_stop.UNCUT)
 
 
+def test_a_disk_that_can_wait_for_all_files_at_once_syncs_no_log_apart():
+    broker, log = started()
+    broker.append(log)
+    broker.round()
+    fail(broker, log, b"b")
+    storage = broker.storage
+    storage.syncs_all = True
+    storage.failing_syncs.add(LOG)
+    second, _ = started(storage, 10)
+    assert second.manager.offline == {} and storage.exists(clean_stop.UNCUT)
+    for seed in range(20):
+        _, again = started(storage.power_cut(Random(seed).randrange), 20)
+        assert again.log_end_offset == 1, "the cut was on the disk when the start was over"
+
+
+def test_this_disk_is_synced_at_once_or_says_that_it_cannot(tmp_path, monkeypatch):
+    broker, log = started(OsStorage(str(tmp_path)))
+    broker.append(log)
+    broker.round()
+    (tmp_path / clean_stop.UNCUT).unlink()
+    can_sync_all = broker.storage.sync_all()
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")) or fsync(fd))
+    started(OsStorage(str(tmp_path)), 10)
+    assert any(path.endswith("flights-0") for path in synced) is not can_sync_all
+
+
 def test_a_kill_during_a_start_that_has_cut_a_file_leaves_no_note():
     broker, log = started()
     broker.append(log)
