@@ -46,6 +46,8 @@ class _Write:
     document: Document
     commits: int
     """The number of the last commit that the store has."""
+    full: StorageError | None = None
+    """The error of a full disk, if only a part was stored."""
 
 
 class FileExecutor:
@@ -183,6 +185,7 @@ class FileExecutor:
             if not error.full or len(first) in (0, len(write.staged)):
                 raise
             self._save(write, first)
+            write.full = error
             for staged in write.staged:
                 if not _may_free_space(staged):
                     staged.error = _failed(error)
@@ -222,6 +225,8 @@ class FileExecutor:
     def _written(self, error: Exception | None, now: Now) -> None:
         assert self._running is not None
         write, self._running = self._running, None
+        if write.full is not None:
+            self._logs.disk.failed(write.full)
         for staged in write.staged:
             if error is not None:
                 staged.error = _failed(error)

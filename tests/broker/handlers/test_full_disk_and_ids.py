@@ -83,6 +83,22 @@ def test_on_a_full_disk_a_topic_is_deleted_also_if_another_is_created_in_the_sam
     assert names.topic("flights") is None and names.topic("trains") is None
 
 
+def test_a_write_of_which_a_full_disk_took_a_part_tells_that_the_disk_is_full():
+    broker = EngineBroker()
+    broker.create("flights")
+    broker.at(broker.now_ms + 10_000)
+    broker.storage.gives_back, broker.storage.free_bytes = True, 0
+    disk = broker.services.logs.disk
+    assert broker.storage.exists(reserve.FILE) and not disk.is_full
+    clients = broker.connect(), broker.connect()
+    topic = {"name": "trains", "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+    with broker.turn():
+        clients[0].send(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
+        clients[1].send(DELETE_TOPICS, 6, {"topics": [{"name": "flights"}], "timeout": 1000})
+    broker.at(broker.now_ms + 1)
+    assert disk.is_full, "the next look at the disk is 10 s away"
+
+
 def test_bytes_that_the_reserve_lacks_are_not_usable_to_clients_that_look_at_the_disk():
     """KIP-827: `flakelog produce` names a full disk by these bytes."""
     broker = with_full_disk()
