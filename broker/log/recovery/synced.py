@@ -16,7 +16,7 @@ from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.index.id_index import IdIndex
 from broker.log.index.txn_index import TXN_CHECK, TXN_INDEX
 from broker.log.recovery.clean_stop import Noted
-from broker.log.segment import ID_INDEX, LOG, Segment, file_name
+from broker.log.segment import ID_INDEX, LOG, Segment, file_name, remove_files
 from broker.log.storage.port import Storage
 from broker.record.batch import NO_TIMESTAMP
 from broker.wire.id_entries import ENTRY_BYTES
@@ -94,6 +94,9 @@ class Synced:
                 time_index_bytes=0,
                 txn_index_bytes=0,
             )
+            if file_name(position.offset, LOG) not in self.sizes:
+                # A power cut in a truncation may have left an index of the lost segment.
+                remove_files(self.storage, self.name, position.offset)
             return [self._create(position.offset)]
         bases = [base for base in bases if base <= position.segment and not self._is_left_over(base, position)]
         if bases[0] > position.log_start_offset:
