@@ -275,9 +275,10 @@ async function answer(call) {
     const [client, name] = call.do.split('.')
     return { result: (await clients[client][name](call)) ?? null }
   } catch (error) {
-    // kafkajs has the protocol's error in "type"; @platformatic/kafka keeps it in the innermost of its nested errors.
+    // kafkajs has the protocol's error in "type"; @platformatic/kafka keeps it in the innermost of its nested errors,
+    // the last one of several attempts: the first may have asked a broker that is not the controller.
     let cause = error
-    while (cause.cause ?? cause.errors?.[0]) cause = cause.cause ?? cause.errors[0]
+    while (cause.cause ?? cause.errors?.at(-1)) cause = cause.cause ?? cause.errors.at(-1)
     return { error: cause.apiId ?? cause.type ?? cause.name, message: `${error.message}: ${cause.message}` }
   }
 }
