@@ -114,6 +114,12 @@ class SecureServers(ReplicatedServers):
         for number in NUMBERS:
             self.alter(number, JAAS, jaas(BROKER, password, SCRAM))
 
+    def restore_password(self):
+        """Let the brokers log in with the password of their files again. One set at run time comes before it."""
+        self._set_password(BROKER, password_of(BROKER))
+        for number in NUMBERS:
+            self._alter(number, JAAS, None, AlterConfigOpType.DELETE)
+
     def _set_password(self, user, password):
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         upsertion = UserScramCredentialUpsertion(user, info, password.encode())
@@ -121,7 +127,10 @@ class SecureServers(ReplicatedServers):
 
     def alter(self, number, name, value):
         """Alter a setting of one broker at run time."""
-        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        self._alter(number, name, value, AlterConfigOpType.SET)
+
+    def _alter(self, number, name, value, operation):
+        entry = ConfigEntry(name, value, incremental_operation=operation)
         resource = ConfigResource(ConfigResource.Type.BROKER, str(number), incremental_configs=[entry])
         self._administer_as_admin(lambda admin: admin.incremental_alter_configs([resource]))
 

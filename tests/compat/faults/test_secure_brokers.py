@@ -148,6 +148,7 @@ def test_a_new_password_between_brokers_is_taken_under_load_without_a_restart(cl
 @pytest.mark.soak
 @pytest.mark.parametrize("turn", range(OUTAGES))
 def test_a_broker_with_a_wrong_password_is_named_on_both_sides_and_the_others_go_on(cluster, processes, turn):
+    cluster.restore_password()
     wrong = NUMBERS[turn % len(NUMBERS)]
     settings = cluster[wrong].settings
     right = settings[JAAS]

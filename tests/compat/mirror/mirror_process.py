@@ -24,6 +24,8 @@ class MirrorProcess:
         ]  # fmt: skip
         self._output = output
         self._process = None
+        self._begin = 0
+        """Where the output of the last start begins."""
 
     def __enter__(self):
         self.start()
@@ -37,6 +39,7 @@ class MirrorProcess:
 
     def start(self):
         with self._output.open("ab") as output:
+            self._begin = output.tell()
             self._process = subprocess.Popen(self._command, stdout=output, stderr=output)
 
     def kill(self):
@@ -44,8 +47,12 @@ class MirrorProcess:
         self._process.wait()
 
     def stop(self):
+        until(self._has_begun, "the mirror copies, and takes SIGTERM as its end")
         self._process.send_signal(signal.SIGTERM)
         return self.wait()
+
+    def _has_begun(self):
+        return self._process.poll() is not None or b"copying " in self._output.read_bytes()[self._begin :]
 
     def wait(self):
         return self._process.wait(MS / 1000)
