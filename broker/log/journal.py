@@ -305,8 +305,7 @@ class FoundJournal:
         self._names = [name for name in storage.list("") if name.endswith(SUFFIX)]
         self._entries: dict[Key, list[Entry]] = {}
         self._files: dict[Key, set[str]] = {}
-        self._kept: set[Key] = set()
-        """Logs that could not be opened."""
+        self._unopened: set[Key] = set()
         for name in self._names:
             file = storage.open(name)
             for key, entry in _read(file, _first_record(name, file)):
@@ -336,7 +335,7 @@ class FoundJournal:
 
     def keep(self, topic_id: UUID, partition: int) -> None:
         """Keep the entries of a log that could not be opened, because they may have batches that it lacks."""
-        self._kept.add((topic_id, partition))
+        self._unopened.add((topic_id, partition))
 
     def remove(self) -> None:
         """Remove the entries of all logs that are not kept, as these logs are synced past them.
@@ -344,27 +343,29 @@ class FoundJournal:
         Wait for the disk, because dropped entries must not reappear. Entries past a gap were never answered, and their
         offsets are given again. On a full disk a kept file stays whole.
         """
-        kept = set().union(*(self._files.get(key, set()) for key in self._kept))
-        names = [name for name in self._names if name not in kept]
+        needed = set().union(*(self._files.get(key, set()) for key in self._unopened))
+        names = [name for name in self._names if name not in needed]
         for name in names:
             self._storage.remove(name)
-        for name in kept:
+        for name in needed:
             with suppress(StorageError):
-                self._keep_only(name)
+                self._drop_others(name)
         if names:
             self._storage.sync_directory("")
-        self._names = [name for name in self._names if name in kept]
+        self._names = [name for name in self._names if name in needed]
         self._entries, self._files = {}, {}
 
-    def _keep_only(self, name: str) -> None:
-        """Replace a file by one with the entries of the kept logs alone, if it has others."""
+    def _drop_others(self, name: str) -> None:
+        """Replace a file by one with the records of the unopened logs alone, if it has others."""
         file = self._storage.open(name)
         records = list(_records(file, _first_record(name, file)))
-        kept = [data for key, _, data in records if key in self._kept]
-        if len(kept) < len(records):
-            checks = (crc32c(data).to_bytes(_CHECK_BYTES, "big") for data in kept)
-            pieces = (piece for pair in zip(checks, kept, strict=True) for piece in pair)
-            self._storage.replace(name, header_of(VERSION) + b"".join(pieces))
+        needed = [
+            file.read(start - _CHECK_BYTES, _CHECK_BYTES + len(checked))
+            for key, start, checked in records
+            if key in self._unopened
+        ]
+        if len(needed) < len(records):
+            self._storage.replace(name, header_of(VERSION) + b"".join(needed))
 
 
 def header_of(version: int) -> bytes:

@@ -6,13 +6,13 @@ file is on the disk before the index is cut:
 
     N.idindex.shorter   the number of entries that stay, and the entry to append
 
-A start that finds it does both steps again. The file is gone from the disk before anything follows the entry.
+A start that finds it does both steps again. Its removal is on the disk before any entry is appended.
 """
 
 from collections.abc import Iterable
 
 from broker.log.index.id_index import IdIndex
-from broker.log.segment import ID_INDEX
+from broker.log.segment import ID_INDEX, file_name
 from broker.log.storage.port import Storage, StorageError
 from broker.log.storage.reserve import write_with_reserve
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry
@@ -26,8 +26,8 @@ def shorten(storage: Storage, directory: str, ids: IdIndex, number: int, last: I
 
     On a full disk the small file takes the reserve. Raise StorageError.
     """
-    path, data = f"{directory}/{ids.base_offset:020d}{ID_INDEX}{SHORTER}", number.to_bytes(_NUMBER_BYTES, "big")
-    data += ids.packed(last)
+    path = f"{directory}/{file_name(ids.base_offset, ID_INDEX + SHORTER)}"
+    data = number.to_bytes(_NUMBER_BYTES, "big") + ids.packed(last)
     write_with_reserve(storage, lambda: storage.replace(path, data))
     _cut(ids, data)
     storage.remove(path)

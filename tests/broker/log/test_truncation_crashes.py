@@ -122,7 +122,7 @@ def test_a_kill_between_any_two_steps_leaves_the_log_before_the_cut_or_after_it(
 @pytest.mark.parametrize("checkpoint_at", CHECKPOINTS)
 @pytest.mark.parametrize("offset", CUTS)
 def test_segments_that_a_killed_process_has_removed_do_not_come_back_in_a_power_cut(offset, checkpoint_at):
-    """Their names may be on the disk still. What the next process has opened is the log from then on."""
+    """The disk may still have their names. After the next start the log must not change by a power cut."""
     steps, is_done = 0, False
     while not is_done:
         broker, is_done = stopped(offset, checkpoint_at, steps)

@@ -115,7 +115,7 @@ class SecureServers(ReplicatedServers):
             self.alter(number, JAAS, jaas(BROKER, password, SCRAM))
 
     def restore_password(self):
-        """Let the brokers log in with the password of their files again. One set at run time comes before it."""
+        """Let the brokers log in with the password of their files again, instead of one that was set at run time."""
         self._set_password(BROKER, password_of(BROKER))
         for number in NUMBERS:
             self._alter(number, JAAS, None, AlterConfigOpType.DELETE)
