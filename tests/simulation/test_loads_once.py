@@ -24,7 +24,7 @@ from tests.simulation.loads_world import World
 from tests.spark_bridge.load.world import plain_reader
 
 SEEDS = range(40)
-SOAK_SEEDS = range(1_000, 6_000)
+SOAK_SEEDS = range(5_000)
 
 
 class History:
