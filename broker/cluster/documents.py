@@ -52,7 +52,12 @@ LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 RECOVERED, RECOVERING = 0, 1
 NO_LIFE = -1
-"""The life of a member in `lives` that is trusted in no life, until it joins the ISR anew (rule W3)."""
+"""The life of a member in `lives` that is trusted in no life, until it joins the ISR anew (rule W3).
+
+The numbers below say the same, and that the member came with an empty data directory (`life_without_records`).
+"""
+NO_LAST_LIFE, NEW_DIRECTORY = -1, -2
+"""What a data directory says in place of its last life: it does not tell, or it is new and has no log."""
 NO_FEATURES = b'{"features":{},"version":2,"status":1}'
 
 T = TypeVar("T", int, str, bool)
@@ -109,7 +114,7 @@ class Life:
     """The state of a broker's data at its start (rule W1), under the key `flakelog` of its registration.
 
     `whole` is True if the data has all that the broker's last life confirmed. `last` is the broker epoch of the life
-    before, as the data directory has kept it; -1 for a new directory.
+    before, as the data directory has kept it, or one of NO_LAST_LIFE and NEW_DIRECTORY.
     """
 
     whole: bool

@@ -6,7 +6,7 @@ which a member joined, and a member is trusted (rule W2) by these facts:
 | the member's `lives` | its registration | trusted |
 |---|---|---|
 | its present life | any | yes |
-| NO_LIFE | any | no, until it joins the ISR anew |
+| NO_LIFE, or a life without records | any | no, until it joins the ISR anew |
 | an earlier life, or none recorded | whole, and its last life is not below the recorded one | yes |
 | an earlier life, or none recorded | anything else | no |
 
@@ -15,6 +15,11 @@ live member of an ISR; it is trusted as Kafka trusts it, unless its entry says N
 controller of Kafka's drops all entries: then no life is recorded, and a member of ours is trusted if it is whole.
 
 A partition with one replica has no other to elect, and no entries: the only copy leads whenever its broker is there.
+
+A member whose disk was replaced comes with an empty data directory. It has none of the records, so it is no leader that
+a power cut of all would need (rule W4), while another replica may have some. The directory lives on, and does not look
+empty at its next start. So `lives` says in which life the member came without records. A member that comes with the
+right directory again has an earlier life in it.
 
 A member that leaves an ISR which is then below min.insync.replicas moves to the ELR (KIP-966, rule R3): while the ISR
 is that small, the high watermark stands still, so the member has all that is committed. Only a leader of ours waits in
@@ -25,7 +30,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from broker.cluster.controller_context import ControllerContext
-from broker.cluster.documents import NO_LIFE, LeaderAndIsr, TopicPartition
+from broker.cluster.documents import NEW_DIRECTORY, NO_LIFE, LeaderAndIsr, TopicPartition
 
 
 def is_trusted(
@@ -35,12 +40,45 @@ def is_trusted(
     if len(context.replicas(partition)) == 1:
         return True
     recorded = leadership.lives.get(broker_id)
-    if recorded == NO_LIFE:
+    if recorded is not None and recorded <= NO_LIFE:
         return False
     life = context.brokers[broker_id].life
     if life is None or recorded == context.broker_epochs[broker_id]:
         return True
     return life.whole and (recorded is None or life.last >= recorded)
+
+
+def life_without_records(broker_epoch: int) -> int:
+    """Return what `lives` says of a member that came with an empty directory in this life. The function is its own
+    inverse.
+    """
+    return NO_LIFE - 1 - broker_epoch
+
+
+def lacks_all_records(
+    context: ControllerContext, partition: TopicPartition, leadership: LeaderAndIsr, broker_id: int
+) -> bool:
+    """Return True if a registered member has nothing of what it had: it came with a new directory, in this life or
+    in an earlier one. Return False if that is not known, as of all others than members.
+    """
+    life, present = context.brokers[broker_id].life, context.broker_epochs[broker_id]
+    recorded = leadership.lives.get(broker_id, NO_LIFE)
+    if life is None or recorded in (present, NO_LIFE) or len(context.replicas(partition)) == 1:
+        return False
+    if life.last == NEW_DIRECTORY:
+        return True
+    came_empty = life_without_records(recorded)
+    return recorded < NO_LIFE and (present == came_empty or life.last >= came_empty)
+
+
+def life_of_untrusted(
+    context: ControllerContext, partition: TopicPartition, leadership: LeaderAndIsr, broker_id: int
+) -> int:
+    """Return what `lives` says from now on of a registered member that is not trusted."""
+    if not lacks_all_records(context, partition, leadership, broker_id):
+        return NO_LIFE
+    recorded = leadership.lives.get(broker_id, NO_LIFE)
+    return recorded if recorded < NO_LIFE else life_without_records(context.broker_epochs[broker_id])
 
 
 def trusted_members(
@@ -103,7 +141,7 @@ def _may_be_trusted(
         return False
     if broker_id in context.broker_epochs:
         return is_trusted(context, partition, leadership, broker_id)
-    return leadership.lives.get(broker_id) != NO_LIFE
+    return leadership.lives.get(broker_id, 0) > NO_LIFE
 
 
 def with_lives(context: ControllerContext, partition: TopicPartition, decision: LeaderAndIsr) -> LeaderAndIsr:

@@ -4,7 +4,7 @@
 |---|---|---|
 | offline | the first replica that is in the ISR | the members of the ISR that may lead |
 | | else the first that is in the ELR | the leader |
-| | else, if all members are back and none is trusted (W4), the first of the ISR | the leader |
+| | else, if all members are back and none is trusted (W4), the first that has records | the leader |
 | | else, if the topic allows it, the first live replica | the leader |
 | unclean, by request | as offline, as if the topic allowed it | as offline |
 | preferred | the first replica of the assignment, if it is in the ISR | the same |
@@ -20,8 +20,16 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from broker.cluster.controller_context import ControllerContext
-from broker.cluster.documents import NO_LEADER, NO_LIFE, RECOVERING, LeaderAndIsr, TopicPartition
-from broker.cluster.isr_members import elr_after, is_trusted, joined, trusted_members, untrusted_members
+from broker.cluster.documents import NO_LEADER, RECOVERING, LeaderAndIsr, TopicPartition
+from broker.cluster.isr_members import (
+    elr_after,
+    is_trusted,
+    joined,
+    lacks_all_records,
+    life_of_untrusted,
+    trusted_members,
+    untrusted_members,
+)
 
 
 class Elected(NamedTuple):
@@ -90,7 +98,7 @@ def exclude_untrusted(context: ControllerContext, partition: TopicPartition, cur
         returned = _elect_returned(context, partition, current)
         if returned is not None:
             return returned
-        lives = {**current.lives, **dict.fromkeys(untrusted, NO_LIFE)}
+        lives = {**current.lives, **{m: life_of_untrusted(context, partition, current, m) for m in untrusted}}
         leader = NO_LEADER if current.leader in untrusted else current.leader
         if lives == current.lives and leader == current.leader:
             return None
@@ -109,9 +117,16 @@ def why_leaderless(context: ControllerContext, partition: TopicPartition, curren
     if not untrusted:
         return None
     away = [member for member in current.members if member not in context.broker_epochs]
+    empty = [member for member in untrusted if lacks_all_records(context, partition, current, member)]
+    if not empty:
+        return (
+            f"{_brokers(untrusted)} may lack records since an unclean stop, and {_brokers(away)} may have them: "
+            "start them, or ask for an unclean election"
+        )
+    others = f", start {_brokers(away)}" if away else ""
     return (
-        f"{_brokers(untrusted)} may lack records since an unclean stop, and {_brokers(away)} may have them: "
-        "start them, or ask for an unclean election"
+        f"{_brokers(empty)} came with an empty data directory, and only replicas in sync have all records: start "
+        f"{_brokers(empty)} with the directory from before{others}, or ask for an unclean election"
     )
 
 
@@ -129,20 +144,34 @@ def _elect_clean(context: ControllerContext, partition: TopicPartition, current:
 
 
 def _elect_returned(context: ControllerContext, partition: TopicPartition, current: LeaderAndIsr) -> Elected | None:
-    """Elect the first of the ISR when all members are back and none is trusted, as after a power cut of all (W4)."""
+    """Elect the first of the ISR when all members are back and none is trusted, as after a power cut of all (W4).
+
+    A member with an empty data directory leads only if all replicas have such a directory: nothing is left to lose.
+    """
     members = current.members
     if not all(member in context.broker_epochs for member in members):
         return None
     if any(is_trusted(context, partition, current, member) for member in members):
         return None
-    leader = next((r for r in context.live_replicas(partition) if r in current.isr), None)
-    if leader is None:
+    live = context.live_replicas(partition)
+    in_order = [r for r in live if r in current.isr] + [r for r in live if r in current.elr]
+    with_records = [r for r in in_order if not lacks_all_records(context, partition, current, r)]
+    back = f"all its replicas in sync, {_brokers(members)}, are back"
+    if with_records:
+        loss = f"{back} from unclean stops. Acknowledged records that its disk did not keep are lost"
+        return _unclean(context, partition, current, with_records[0], loss)
+    if not in_order or _may_have_records(context, partition, current):
         return None
-    loss = (
-        f"all its replicas in sync, {_brokers(members)}, are back from unclean stops. "
-        "Acknowledged records that its disk did not keep are lost"
+    loss = f"{back} with empty data directories. All records are lost"
+    return _unclean(context, partition, current, in_order[0], loss)
+
+
+def _may_have_records(context: ControllerContext, partition: TopicPartition, current: LeaderAndIsr) -> bool:
+    """Return True if a replica may have records: one that is no member, or a member with a directory from before."""
+    return any(
+        replica not in current.members or not lacks_all_records(context, partition, current, replica)
+        for replica in context.replicas(partition)
     )
-    return _unclean(context, partition, current, leader, loss)
 
 
 def _elect_any(
@@ -151,9 +180,11 @@ def _elect_any(
     live = context.live_replicas(partition)
     if not live:
         return None
-    others = [member for member in current.members if member != live[0]]
+    with_records = (r for r in live if not lacks_all_records(context, partition, current, r))
+    leader = next(with_records, live[0])
+    others = [member for member in current.members if member != leader]
     loss = f"{reason}. Acknowledged records that only {_brokers(others)} had are lost"
-    return _unclean(context, partition, current, live[0], loss)
+    return _unclean(context, partition, current, leader, loss)
 
 
 def _unclean(

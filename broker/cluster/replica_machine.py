@@ -143,7 +143,7 @@ def _without(context: ControllerContext, partition: TopicPartition, broker_id: i
     if leader != NO_LEADER or is_deleted:
         isr = tuple(member for member in isr if member != broker_id) or isr
     if context.may_lack_records(partition, broker_id):
-        lives = {**lives, broker_id: NO_LIFE}
+        lives = {**lives, broker_id: min(lives.get(broker_id, NO_LIFE), NO_LIFE)}
     if (leader, isr, lives) == (current.leader, current.isr, current.lives) and not is_deleted:
         return None
     decision = current.succeeded_by(leader, isr, elr_after(context, partition, current, leader, isr))

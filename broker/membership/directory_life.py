@@ -15,11 +15,10 @@ directory is not whole, nor is one that was copied from another kernel's.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from broker.cluster.documents import Life
+from broker.cluster.documents import NEW_DIRECTORY, NO_LAST_LIFE, Life
 from broker.log import json_lines
 
 FILE = "life"
-NO_EPOCH = -1
 _VERSION = 1
 
 
@@ -29,7 +28,7 @@ class StoredLife:
 
     boot_id: str
     is_whole: bool
-    broker_epoch: int = NO_EPOCH
+    broker_epoch: int = NO_LAST_LIFE
     has_lost: bool = False
     """True if a log of the process that wrote the file went offline. The data is not whole for the next process."""
 
@@ -61,14 +60,17 @@ class DirectoryLife:
     """The lives of a data directory's broker, from the start of a process on.
 
     `before` is the content of the file, None without one, or if it is damaged. `boot_id` is that of this kernel, "" if
-    the system does not tell.
+    the system does not tell. `has_logs` is True if the directory has logs, so that it is not new without the file.
     """
 
-    def __init__(self, before: StoredLife | None, *, boot_id: str, stopped_cleanly: bool) -> None:
+    def __init__(
+        self, before: StoredLife | None, *, boot_id: str, stopped_cleanly: bool, has_logs: bool = True
+    ) -> None:
         is_same_kernel = before is not None and before.boot_id == boot_id != ""
         was_whole = before is not None and before.is_whole and not before.has_lost
         is_whole = was_whole and (stopped_cleanly or is_same_kernel)
-        self._present = StoredLife(boot_id, is_whole, NO_EPOCH if before is None else before.broker_epoch)
+        no_life = NO_LAST_LIFE if has_logs else NEW_DIRECTORY
+        self._present = StoredLife(boot_id, is_whole, no_life if before is None else before.broker_epoch)
         self._on_disk = before
         self._has_lost = False
 

@@ -14,6 +14,7 @@ removed, because a directory without the file is not whole.
 from collections.abc import Callable
 
 from broker.cluster.documents import Life
+from broker.log.integrity.data_directory import data_beside
 from broker.log.io_jobs import RewriteOrRemove, WriteFile
 from broker.log.log_manager import LogManager
 from broker.log.storage.port import StorageError
@@ -67,7 +68,8 @@ class LifeFile:
         before, damage = read_life(data)
         if damage is not None:
             self._report(f"{damage}. This broker's data counts as that of a new directory, which may lack records")
-        self._lives = DirectoryLife(before, boot_id=boot_id, stopped_cleanly=self._logs.stopped_cleanly)
+        stopped_cleanly, has_logs = self._logs.stopped_cleanly, bool(data_beside(storage))
+        self._lives = DirectoryLife(before, boot_id=boot_id, stopped_cleanly=stopped_cleanly, has_logs=has_logs)
         if before is not None and not self.life.whole:
             self._report(_NOT_WHOLE)
         begun = self._lives.begun()

@@ -79,7 +79,7 @@ class Truncate(NamedTuple):
 
     @property
     def loses_committed(self) -> bool:
-        return not self.is_anew and self.offset < self.log.high_watermark
+        return self.offset < self.log.high_watermark
 
 
 Decision: TypeAlias = Copy | Truncate

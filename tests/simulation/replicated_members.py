@@ -59,4 +59,4 @@ def is_trusted(recorded, broker_id, node):
     if node is None:
         return False
     life = Registration.decode(broker_path(broker_id), node.data).life
-    return recorded == node.czxid or (life.whole and recorded != NO_LIFE and life.last >= (recorded or -1))
+    return recorded == node.czxid or (life.whole and (recorded is None or NO_LIFE < recorded <= life.last))

@@ -2,8 +2,16 @@
 
 import pytest
 
-from broker.cluster.documents import NO_LIFE
-from broker.cluster.isr_members import elr_after, is_trusted, joined, with_lives
+from broker.cluster.documents import NEW_DIRECTORY, NO_LAST_LIFE, NO_LIFE
+from broker.cluster.isr_members import (
+    elr_after,
+    is_trusted,
+    joined,
+    lacks_all_records,
+    life_of_untrusted,
+    life_without_records,
+    with_lives,
+)
 from tests.broker.cluster.members import KAFKA, PARTITION, context_of, not_whole, state_of, whole
 
 
@@ -29,6 +37,39 @@ def test_w2_member_is_trusted_by_its_life(recorded, life, trusted):
     lives = {} if recorded is None else {2: recorded}
     context = context_of({2: life})
     assert is_trusted(context, PARTITION, state_of(-1, (2,), lives=lives), 2) is trusted
+
+
+@pytest.mark.parametrize(
+    "recorded, life, lacks_all",
+    [
+        (50, not_whole(NEW_DIRECTORY), True),
+        (50, not_whole(NO_LAST_LIFE), False),  # the file `life` is lost, or was never written
+        (50, not_whole(40), False),
+        (102, not_whole(NEW_DIRECTORY), False),  # it has joined in this life
+        (NO_LIFE, not_whole(NEW_DIRECTORY), False),  # its disk may have failed in this life, its first
+        (None, not_whole(NEW_DIRECTORY), False),
+        (life_without_records(102), not_whole(40), True),  # in this life
+        (life_without_records(60), not_whole(60), True),  # the directory has lived since
+        (life_without_records(60), whole(70), True),
+        (life_without_records(60), whole(50), False),  # the right directory is back
+        (50, KAFKA, False),
+    ],
+)
+def test_w4_member_that_came_with_an_empty_directory_lacks_all_records(recorded, life, lacks_all):
+    lives = {} if recorded is None else {2: recorded}
+    state = state_of(-1, (2,), lives=lives)
+    assert lacks_all_records(context_of({2: life}), PARTITION, state, 2) is lacks_all
+    if recorded is not None and recorded < NO_LIFE:
+        assert not is_trusted(context_of({2: life}), PARTITION, state, 2)
+
+
+def test_w4_the_life_of_an_empty_directory_is_kept_until_the_right_one_is_back():
+    state = state_of(-1, (2,), lives={2: 50})
+    first = life_of_untrusted(context_of({2: not_whole(NEW_DIRECTORY)}), PARTITION, state, 2)
+    assert first == life_without_records(102)
+    state = state_of(-1, (2,), lives={2: life_without_records(60)})
+    assert life_of_untrusted(context_of({2: whole(70)}), PARTITION, state, 2) == life_without_records(60)
+    assert life_of_untrusted(context_of({2: whole(50)}), PARTITION, state, 2) == NO_LIFE
 
 
 def test_w2_only_copy_is_trusted_whatever_its_life():

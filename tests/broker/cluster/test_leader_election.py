@@ -1,7 +1,15 @@
 import pytest
 
 from broker.cluster.controller_context import ControllerContext, Replica
-from broker.cluster.documents import NO_LIFE, Assignment, Endpoint, LeaderAndIsr, Registration, Topic
+from broker.cluster.documents import (
+    NEW_DIRECTORY,
+    NO_LIFE,
+    Assignment,
+    Endpoint,
+    LeaderAndIsr,
+    Registration,
+    Topic,
+)
 from broker.cluster.leader_election import (
     elect_for_shutdown,
     elect_new,
@@ -77,6 +85,7 @@ def test_only_copy_stays_with_a_broker_that_shuts_down():
 
 OURS = {1: whole(50), 2: whole(50), 3: whole(50)}
 CUT = {1: not_whole(50), 2: not_whole(50), 3: not_whole(50)}
+EMPTY = not_whole(NEW_DIRECTORY)
 BEFORE = {1: 50, 2: 50, 3: 50}
 
 
@@ -106,6 +115,11 @@ def without(lives, *broker_ids):
         ((3, 2), (1,), CUT, (2, (2,), ())),  # W4
         ((3, 2), (), {**CUT, 1: whole(50)}, (2, (2,), ())),  # W4: 1 is no member
         ((3, 2), (1,), {**CUT, 1: whole(50)}, (1, (1,), ())),
+        ((2,), (), {**OURS, 2: EMPTY}, None),  # W4: 1 and 3 may have more than an empty directory
+        ((2,), (1, 3), {**CUT, 2: EMPTY}, (1, (1,), ())),
+        ((1, 2, 3), (), {**CUT, 1: EMPTY}, (2, (2,), ())),
+        ((3, 2), (1,), dict.fromkeys((1, 2, 3), EMPTY), (2, (2,), ())),  # nothing is left to lose
+        ((3, 2), (), dict.fromkeys((1, 2, 3), EMPTY), None),  # 1 is no member, and may have records
     ],
 )
 def test_offline_election(isr, elr, brokers, expected):

@@ -2,15 +2,18 @@
 
 import pytest
 
-from broker.cluster.documents import NO_LIFE, Life, TopicPartition
+from broker.cluster.documents import NEW_DIRECTORY, NO_LIFE, Life, TopicPartition
 from broker.log.recovery import stored_checkpoint
+from broker.log.storage.memory_storage import MemoryStorage
 from broker.membership.directory_life import FILE, read_life
 from broker.metadata.topic import NO_LEADER
 from broker.wire.errors import ErrorCode
 from flakelog.operations.directory_check import CLAIMS
+from tests.broker.membership.cluster_steps import alter
 from tests.broker.membership.replicated_cluster import ReplicatedCluster
 
 ALL = (1, 2, 3)
+TOPIC = 2
 LOG_FILE = "flights-0/00000000000000000000.log"
 JOINED_MS = 5_000
 """Within this time a broker that is back has copied what it lacks, and has joined the ISR."""
@@ -75,7 +78,7 @@ def cluster():
 
 
 def test_a_new_directory_is_not_whole(cluster):
-    assert [cluster.life(broker_id) for broker_id in ALL] == [Life(False, -1)] * 3
+    assert [cluster.life(broker_id) for broker_id in ALL] == [Life(False, NEW_DIRECTORY)] * 3
 
 
 def test_a_broker_with_a_new_checkpoint_is_not_whole_and_the_others_drop_nothing(cluster):
@@ -295,6 +298,71 @@ def test_after_a_power_cut_of_all_the_first_of_the_isr_leads_once_all_are_back_a
     (line,) = cluster.lines_with("flights-0: broker 1 leads, because")
     assert "all its replicas in sync, brokers 1, 2, 3, are back from unclean stops" in line
     assert sum(node.member.controller.unclean_elections for node in cluster.nodes.values()) == 1
+
+
+def alone_in_sync(cluster):
+    """Stop brokers 1 and 2, and have broker 3 take a record without them. Return its directory when it has stopped."""
+    cluster.stop(1)
+    cluster.stop(2)
+    assert cluster.produce("flights", b"b") == (ErrorCode.NONE, 1)
+    cluster.stop(3)
+    return cluster.nodes[3].storage
+
+
+def test_a_replaced_disk_of_the_only_broker_in_sync_wipes_no_other_copy():
+    cluster = PoweredCluster(min_insync_replicas=1)
+    alone_in_sync(cluster)
+    cluster.restart(3, storage=MemoryStorage())
+    cluster.later(JOINED_MS)
+    cluster.start(1, 2)
+    assert cluster.leadership.leader == NO_LEADER and cluster.ends("flights") == {1: 1, 2: 1, 3: 0}
+    (problem,) = cluster.controller.member.problems
+    assert problem == (
+        "flights-0 has no leader: broker 3 came with an empty data directory, and only replicas in sync have all "
+        "records: start broker 3 with the directory from before, or ask for an unclean election"
+    )
+    cluster.stop(3)
+    cluster.start(3)  # by now the new directory has a life
+    assert cluster.leadership.leader == NO_LEADER
+
+
+def test_the_right_disk_leads_when_it_is_back_in_the_place_of_an_empty_one():
+    cluster = PoweredCluster(min_insync_replicas=1)
+    directory = alone_in_sync(cluster)
+    cluster.restart(3, storage=MemoryStorage())
+    cluster.later(JOINED_MS)
+    cluster.stop(3)
+    cluster.restart(3, storage=directory)
+    cluster.later(JOINED_MS)
+    assert cluster.leadership.leader == 3 and cluster.consume("flights") == [b"a", b"b"]
+    cluster.start(1, 2)
+    assert cluster.isr("flights") == ALL and cluster.ends("flights") == dict.fromkeys(ALL, 2)
+
+
+def test_an_unclean_election_takes_a_copy_with_records_before_an_empty_one():
+    cluster = PoweredCluster(min_insync_replicas=1)
+    cluster.stop(2)
+    cluster.stop(3)
+    assert cluster.produce("flights", b"b") == (ErrorCode.NONE, 1)
+    cluster.stop(1)
+    cluster.restart(1, storage=MemoryStorage())  # the first of the assignment
+    cluster.later(JOINED_MS)
+    cluster.start(2, 3)
+    assert cluster.leadership.leader == NO_LEADER
+    assert alter(cluster, cluster.controller.id, TOPIC, "flights", unclean_leader_election_enable="true") == 0
+    cluster.later(JOINED_MS)
+    assert cluster.leadership.leader == 2 and cluster.consume("flights") == [b"a"]
+    assert cluster.ends("flights") == dict.fromkeys(ALL, 1)
+
+
+def test_of_replicas_that_are_all_empty_the_first_leads(cluster):
+    cluster.end_all(cluster.kill)
+    for broker_id in ALL:
+        cluster.restart(broker_id, storage=MemoryStorage())
+    cluster.later(JOINED_MS)
+    assert cluster.isr("flights") == ALL and cluster.ends("flights") == dict.fromkeys(ALL, 0)
+    (line,) = cluster.lines_with("flights-0: broker 1 leads, because")
+    assert line.endswith("brokers 1, 2, 3, are back with empty data directories. All records are lost")
 
 
 def test_after_a_kill_of_all_the_first_leads_and_nothing_is_said(cluster):
