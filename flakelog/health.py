@@ -33,7 +33,9 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
     replicas = None if server.engine is None else replica_states(server.engine.services)
     member = None if server.engine is None else server.engine.services.member
     fine = not offline and problem is None and not waits and full is None
-    fine = fine and (member is None or member.coordinator_outage.problem is None)
+    if member is not None:
+        fine = fine and member.coordinator_outage.problem is None and member.stale_image.problem is None
+        fine = fine and not member.controller.unreached
     healthy = fine and (replicas is None or replicas.are_well)
     return healthy, {
         "healthy": healthy,

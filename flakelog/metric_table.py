@@ -202,6 +202,8 @@ REPLICATION = {
             COUNTER,
             "Leaders that this broker has elected which may lack acknowledged messages; the log says why",
         ),
+        ("controller_unreached_brokers", GAUGE, "Live brokers that answer no order of this controller; 0 elsewhere"),
+        ("image_stale", GAUGE, "1 while the controller does not reach this broker, which shows the past, else 0"),
     ),
 }
 """The metrics of a server with `flakelog.replication.enable` in a cluster, besides those of SERVER."""

@@ -28,6 +28,7 @@ def replication_figures(services: BrokerServices, total: TopicFigures, partition
     yield sample("flakelog_replication_in_bytes_total", total.replication_in)
     yield sample("flakelog_replication_out_bytes_total", total.replication_out)
     yield from _controller(member.controller)
+    yield sample("flakelog_image_stale", member.stale_image.problem is not None)
 
 
 def led_here(services: BrokerServices) -> int:
@@ -72,3 +73,4 @@ def _controller(controller: Controller) -> Iterator[Metric]:
     yield sample("flakelog_controller_offline_partitions", offline)
     yield sample("flakelog_controller_preferred_replica_imbalance", led_by_others(context) if is_active else 0)
     yield sample("flakelog_unclean_leader_elections_total", controller.unclean_elections)
+    yield sample("flakelog_controller_unreached_brokers", len(controller.unreached))

@@ -2,7 +2,7 @@
 
 A broker has one request at a time, in the order in which the controller decided, and none are merged. A request
 without an answer is repeated until the controller processes the end of that life, because a broker registers before it
-listens.
+listens. A broker that is live, and cannot be reached, would stay behind in silence: so `unreached` has its number.
 """
 
 from collections import deque
@@ -15,6 +15,8 @@ from broker.now import Now
 from broker.waiting.pending import Pending
 
 RETRY_MS = 100  # as Kafka's controller pauses before it repeats a request
+UNREACHED_MS = 20_000
+"""A live broker that has not answered a request for so long is not reached. The session of a dead one ends before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,8 @@ class _Channel:
     call: Call | None = None
     retry_ms: int | None = None
     answered: int = 0
+    asked_ms: int | None = None
+    """When the first request of the queue was sent first; None before, and while there is none."""
 
 
 class Channels:
@@ -45,6 +49,8 @@ class Channels:
     def __init__(self, pending: Pending) -> None:
         self._pending = pending
         self._channels: dict[int, _Channel] = {}
+        self.unreached: set[int] = set()
+        """The live brokers that have not answered a request for UNREACHED_MS."""
 
     def open(self, broker_id: int, broker_epoch: int) -> None:
         """Begin the queue of a life. The queue of an earlier life of the broker is dropped."""
@@ -53,9 +59,11 @@ class Channels:
     def close(self, broker_id: int) -> None:
         """Drop the queue of a life that is over. An answer that is still to come is ignored."""
         self._channels.pop(broker_id, None)
+        self.unreached.discard(broker_id)
 
     def close_all(self) -> None:
         self._channels.clear()
+        self.unreached.clear()
 
     def send(self, broker_id: int, request: Order) -> None:
         channel = self._channels.get(broker_id)
@@ -86,6 +94,7 @@ class Channels:
             if channel.call is None and channel.queue and is_due:
                 channel.call = Call(broker_id, channel.broker_epoch, channel.queue[0])
                 channel.retry_ms = None
+                channel.asked_ms = now.ms if channel.asked_ms is None else channel.asked_ms
                 calls.append(channel.call)
         return calls
 
@@ -97,7 +106,11 @@ class Channels:
         channel.call = None
         if response is None:
             channel.retry_ms = now.ms + RETRY_MS
+            if channel.asked_ms is not None and channel.asked_ms + UNREACHED_MS <= now.ms:
+                self.unreached.add(call.broker_id)
             return False
+        channel.asked_ms = None
+        self.unreached.discard(call.broker_id)
         channel.queue.popleft()
         channel.answered += 1
         self._pending.calls = True

@@ -15,15 +15,22 @@ controller epoch. It then forgets all it knows, and drops what it has not sent y
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
+from broker.cluster.answered_orders import (
+    DeletionAnswered,
+    DiskFailed,
+    DisksAnswered,
+    deletion_answered,
+    disks_answered,
+)
 from broker.cluster.channel import Call, Channels, Sent
 from broker.cluster.client_requests import answer
 from broker.cluster.cluster_changes import ClusterChanges
-from broker.cluster.controller_context import ControllerContext, Replica
+from broker.cluster.controller_context import ControllerContext
 from broker.cluster.documents import (
     BROKER_IDS,
     CONTROLLER,
@@ -32,7 +39,6 @@ from broker.cluster.documents import (
     LOG_DIR_EVENTS,
     TOPICS,
     DamagedDocument,
-    TopicPartition,
 )
 from broker.cluster.driver import Driver
 from broker.cluster.election import Lost, Won, elect, is_own
@@ -74,38 +80,6 @@ class PartitionChange:
     """A topic's document has changed: it may have more partitions."""
 
     topic: str
-
-
-@dataclass(frozen=True)
-class DeletionAnswered:
-    """A life of a broker has answered StopReplica with `delete`. The answer of a life that is over counts for nothing:
-    the replicas of the next life are deleted anew."""
-
-    broker_id: int
-    broker_epoch: int
-    deleted: tuple[Replica, ...]
-    failed: tuple[Replica, ...]
-
-
-@dataclass(frozen=True)
-class DiskFailed:
-    """The disk of a life of a broker was full or failed when these replicas were ordered: the orders are repeated."""
-
-    broker_id: int
-    broker_epoch: int
-    replicas: tuple[Replica, ...]
-
-
-@dataclass(frozen=True)
-class DisksAnswered:
-    """A life of a broker has answered LeaderAndIsr: its disk did not take some replicas, and took others."""
-
-    broker_id: int
-    broker_epoch: int
-    failed: tuple[Replica, ...]
-    taken: tuple[Replica, ...]
-    kept: tuple[Replica, ...] = ()
-    """Those of the failed whose logs have lost nothing: the disk was full, for example."""
 
 
 PAUSE_AFTER_ERROR_MS = 1_000
@@ -183,8 +157,20 @@ class Controller:
 
     @property
     def problems(self) -> list[str]:
-        """Return what ails the cluster, for people: damaged nodes, partitions that wait for a trusted member, disks."""
-        return [*self.context.damages, *self.context.problems]
+        """Return what ails the cluster, for people: damaged nodes, partitions that wait for a trusted member, disks,
+        and brokers that orders do not reach.
+        """
+        unreached = (
+            f"broker {broker_id} is live, but answers no order of the controller, broker {self.broker_id}: it knows of "
+            "no change of the cluster since. The logs of both say why"
+            for broker_id in sorted(self.unreached)
+        )
+        return [*self.context.damages, *self.context.problems, *unreached]
+
+    @property
+    def unreached(self) -> Collection[int]:
+        """Return the live brokers that this controller's orders have not reached for a while."""
+        return self._channels.unreached
 
     @property
     def unclean_elections(self) -> int:
@@ -245,12 +231,12 @@ class Controller:
         if response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._queue(Change.CONTROLLER, now)
             return
-        answered = _disks_answered(call, response)
+        answered = disks_answered(call, response)
         self._order_again_later(answered, now)
         if isinstance(call.request, LeaderAndIsrRequest) and (answered.failed or self.context.failed_disks):
             self._queue(answered, now)
         if isinstance(call.request, StopReplicaRequest):
-            deletion = _deletion_answered(call, call.request, response)
+            deletion = deletion_answered(call, call.request, response)
             if deletion.deleted or deletion.failed:
                 self._queue(deletion, now)
 
@@ -440,54 +426,3 @@ class Controller:
 def _change_at(path: str) -> QueuedEvent:
     change = CHANGES_BY_PATH.get(path)
     return PartitionChange(path.removeprefix(f"{TOPICS}/")) if change is None else change
-
-
-def _deletion_answered(call: Call, request: StopReplicaRequest, response: Any) -> DeletionAnswered:
-    """Return the replicas that a broker was to delete, by whether it did."""
-    errors = {TopicPartition(e.topic_name, e.partition_index): e.error_code for e in response.partition_errors}
-    deleted: list[Replica] = []
-    failed: list[Replica] = []
-    for topic in request.topic_states:
-        for state in topic.partition_states:
-            if state.delete_partition:
-                partition = TopicPartition(topic.topic_name, state.partition_index)
-                error_code = response.error_code or errors.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
-                replicas = deleted if error_code == ErrorCode.NONE else failed
-                replicas.append(Replica(partition, call.broker_id))
-    return DeletionAnswered(call.broker_id, call.broker_epoch, tuple(deleted), tuple(failed))
-
-
-def _disks_answered(call: Call, response: Any) -> DisksAnswered:
-    """Return the replicas of an order by whether a disk of the broker took them.
-
-    A replica that is refused with STALE_CONTROLLER_EPOCH is taken too: its broker knows these epochs. The answer to the
-    same order was lost.
-    """
-    request = call.request
-    errors: list[tuple[TopicPartition, int]] = []
-    kept: tuple[Replica, ...] = ()
-    if isinstance(request, LeaderAndIsrRequest):
-        names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
-        kept = tuple(
-            Replica(TopicPartition(names[topic.topic_id], error.partition_index), call.broker_id)
-            for topic in response.topics
-            for error in topic.partition_errors
-            if error.keeps_records
-        )
-        errors += (
-            (TopicPartition(names[topic.topic_id], error.partition_index), error.error_code)
-            for topic in response.topics
-            for error in topic.partition_errors
-        )
-    elif isinstance(request, StopReplicaRequest):
-        errors += (
-            (TopicPartition(error.topic_name, error.partition_index), error.error_code)
-            for error in response.partition_errors
-        )
-
-    def replicas(*codes: ErrorCode) -> tuple[Replica, ...]:
-        return tuple(Replica(partition, call.broker_id) for partition, error in errors if error in codes)
-
-    failed = replicas(ErrorCode.KAFKA_STORAGE_ERROR)
-    taken = replicas(ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
-    return DisksAnswered(call.broker_id, call.broker_epoch, failed, taken, kept)

@@ -35,6 +35,7 @@ from broker.membership.metadata_updates import live_brokers, topics_of
 from broker.membership.peer_calls import PeerCalls
 from broker.membership.problem_reports import ProblemReports
 from broker.membership.producer_id_requests import ProducerIdRequests
+from broker.membership.stale_image import StaleImage
 from broker.metadata.change import Change
 from broker.metadata.image import IMAGE_CAME, Image, ImageDelta
 from broker.metadata.producer_ids import ProducerIds
@@ -129,6 +130,7 @@ class Member:
         self._report = report
         self._problem_reports = ProblemReports(report)
         self.coordinator_outage = CoordinatorOutage(membership.coordinator_name, report)
+        self.stale_image = StaleImage()
         self._registration = Driver(self.pending)
         self._configs = ConfigWatch(self.pending)
         self._acls = AclWatch(self.pending) if membership.has_authorizer else None
@@ -174,7 +176,7 @@ class Member:
         """Return what ails this broker, its view of the settings and the cluster that it controls, for people."""
         controller, configs = self.controller, self._configs
         outage = self.coordinator_outage.problem
-        problems = [] if outage is None else [outage]
+        problems = [problem for problem in (outage, self.stale_image.problem) if problem is not None]
         problems += [*controller.problems, *configs.problems.values()]
         if controller.problem is not None:
             problems.append(f"the controller of this broker fails, and tries again: {controller.problem}")
@@ -316,6 +318,7 @@ class Member:
         for request, answer in self.controller.take_answers():
             self._answered.pop(request)(answer, now)
         self.producer_id_requests.tick(now)
+        self.stale_image.follow(self.controller.controller_id, self.image.controller_id, now)
         self._problem_reports.follow(self.problems, now)
 
     def _allows_unclean(self, entity: ConfigEntity) -> bool:
@@ -450,6 +453,7 @@ class Member:
         """Return when `tick` is due, on the monotonic clock; None without a deadline."""
         deadlines = [part.next_deadline_ms() for part in self._parts]
         deadlines += self.peers.next_deadline_ms(), self.producer_id_requests.next_deadline_ms()
+        deadlines.append(self.stale_image.next_deadline_ms())
         if self.fetchers is not None:
             deadlines.append(self.fetchers.next_deadline_ms())
         if self._may_register:

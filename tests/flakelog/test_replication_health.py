@@ -61,6 +61,18 @@ def test_without_replication_there_is_nothing_to_tell_of_it():
     assert one_copy_warnings(cluster.nodes[1].broker.services) == []
 
 
+def test_neither_a_broker_with_an_old_image_nor_the_controller_that_does_not_reach_it_is_healthy(cluster):
+    cluster.cut_pairs = {(2, 3), (3, 2)}
+    cluster.kill_and_expire(1)
+    cluster.later(25_000)
+    for broker_id in (2, 3):
+        healthy, details = health_of(cluster, broker_id)
+        assert not healthy and any("The logs of both say why" in problem for problem in details["cluster"]["problems"])
+    cluster.cut_pairs = set()
+    cluster.later(5_000)
+    assert health_of(cluster, 2)[0] and health_of(cluster, 3)[0]
+
+
 def test_a_partition_that_lacks_a_copy_is_a_note_and_no_failure(cluster):
     cluster.kill_and_expire(3)
     assert replication(cluster, 1) == (True, {"under_replicated": ("flights-0",)})

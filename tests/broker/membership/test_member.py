@@ -4,6 +4,7 @@ import pytest
 
 from broker.cluster.documents import Endpoint, Registration, broker_path
 from broker.membership.member import Member, Membership
+from broker.membership.stale_image import STALE_MS
 from broker.now import Now
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import CoordinationError, CoordinatorUnavailable, Create, Multi, NoNode, SessionEnded
@@ -68,7 +69,8 @@ def test_a_refused_registration_is_tried_again_after_a_pause(refused):
     refused.now_ms += RETRY_MS
     refused.member.tick(refused.now)
     refused.settle()
-    assert refused.member.is_registered and refused.member.next_deadline_ms() is None
+    assert refused.member.is_registered
+    assert refused.member.next_deadline_ms() == refused.now_ms + STALE_MS  # the controller has sent no order yet
 
 
 def test_a_broker_without_a_session_has_no_registration_to_wait_for(refused):
@@ -95,6 +97,7 @@ def life():
 
 
 def test_a_coordinator_that_does_not_answer_is_a_problem_with_its_name_its_beginning_and_what_stands_still(life):
+    life.member.image.controller_id = life.member.controller.controller_id  # which has sent an order
     life.now_ms = 1_764_489_600_000
     life.coordinator.cut()
     life.settle()

@@ -44,6 +44,13 @@ FIRING = [
         "2 partitions of the cluster have no leader, says a",
     ),
     (
+        "FlakelogImageStale",
+        {"flakelog_image_stale": "0x4 1x20"},
+        "2m",
+        {},
+        "The controller and a do not reach each other or another broker",
+    ),
+    (
         "FlakelogUncleanElections",
         {"flakelog_unclean_leader_elections_total": "0x4 2x20"},
         "5m",
@@ -186,6 +193,8 @@ SOUND = {
     "flakelog_partitions_offline": "0x400",
     "flakelog_controller_offline_partitions": "0x100 4x2 0x300",
     "flakelog_unclean_leader_elections_total": "7x400",
+    "flakelog_image_stale": "0x400",
+    "flakelog_controller_unreached_brokers": "0x400",
     "flakelog_under_min_isr_partitions": "0x100 4x2 0x300",
     "flakelog_under_replicated_partitions": "0x100 9x30 0x300",
     "flakelog_failed_partitions": "0x400",
