@@ -337,6 +337,11 @@ class FoundJournal:
         """Keep the entries of a log that could not be opened, because they may have batches that it lacks."""
         self._unopened.add((topic_id, partition))
 
+    def opened(self, topic_id: UUID, partition: int) -> None:
+        """Remove the entries of a log that was opened late, and is synced past them, as `remove` does."""
+        self._unopened.discard((topic_id, partition))
+        self.remove()
+
     def remove(self) -> None:
         """Remove the entries of all logs that are not kept, as these logs are synced past them.
 
@@ -353,7 +358,8 @@ class FoundJournal:
         if names:
             self._storage.sync_directory("")
         self._names = [name for name in self._names if name in needed]
-        self._entries, self._files = {}, {}
+        self._entries = {}
+        self._files = {key: names for key, names in self._files.items() if key in self._unopened}
 
     def _drop_others(self, name: str) -> None:
         """Replace a file by one with the records of the unopened logs alone, if it has others."""

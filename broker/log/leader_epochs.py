@@ -7,9 +7,11 @@
 """
 
 from bisect import bisect_right
+from itertools import pairwise
 
 FILE = "leader-epoch-checkpoint"
 NO_EPOCH = -1
+EPOCH_MAX, OFFSET_MAX = 2**31 - 1, 2**63 - 1
 UNWRITTEN = [(0, 0)]
 """The epochs of a log without the file: epoch 0 from its first offset."""
 _VERSION = 0
@@ -25,8 +27,18 @@ def decode(data: bytes) -> list[tuple[int, int]]:
     lines = data.decode().splitlines()
     if len(lines) < 2 or lines[0] != str(_VERSION) or int(lines[1]) != len(lines) - 2:
         raise ValueError(f"{FILE}: not a version {_VERSION} file with as many entries as it says")
-    pairs = [line.split() for line in lines[2:]]
-    return [(int(epoch), int(start)) for epoch, start in pairs]
+    pairs = [_pair(line) for line in lines[2:]]
+    for earlier, later in pairwise(pairs):
+        if not (earlier[0] < later[0] and earlier[1] < later[1]):
+            raise ValueError(f"{FILE}: epoch {later[0]} from offset {later[1]} does not follow {earlier}")
+    return pairs
+
+
+def _pair(line: str) -> tuple[int, int]:
+    epoch, _, start = line.partition(" ")
+    if not (epoch.isdecimal() and start.isdecimal() and int(epoch) <= EPOCH_MAX and int(start) <= OFFSET_MAX):
+        raise ValueError(f"{FILE}: {line[:40]!r} is no epoch with its start offset")
+    return int(epoch), int(start)
 
 
 def from_offset(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:

@@ -368,7 +368,7 @@ class LogManager:
         if len(self._new):
             self._new.make_due(now.ms, self.config.max_new_logs_at_once)
         if len(self._opener.unopened):
-            self._opener.open_due(now.ms)
+            self._opener.open_due(now.ms, lambda job: self._run([job]))
         for job in self._guard.tick(self._logs.values(), now.ms, self.config.scrub_bytes_per_second):
             self.syncs.add_job(job)
         for work in self._cleaning.tick(self._logs.values(), now):

@@ -48,7 +48,7 @@ class LogOpener:
         self.unopened = UnopenedLogs()
         self._opened_late: list[PartitionLog] = []
         self._last_journal: FoundJournal | None = None
-        """The journal of the previous process, until all logs are open."""
+        """The journal of the previous process, until all logs are open, or those that a full disk keeps closed."""
         self.stopped_cleanly = True
         self._is_uncut = True
         """True if the last process has cut no file, or has synced every cut."""
@@ -122,7 +122,7 @@ class LogOpener:
 
         `run` runs a sync in this thread.
         """
-        journal, self._last_journal = self._last_journal, None
+        journal = self._last_journal
         for log in self._logs.values():
             journaled = journal is not None and bool(journal.entries(log.topic_id, log.partition))
             # Consumers that saw a record before a crash must see it after the crash.
@@ -133,6 +133,8 @@ class LogOpener:
         if journal is not None:
             journal.remove()
             self._syncs.earlier_journal_removed(journal.numbers)
+        if not len(self.unopened):
+            self._last_journal = None
         if self.stopped_cleanly:
             self._storage.remove(clean_stop.FILE)
             self._storage.sync_directory("")
@@ -193,8 +195,8 @@ class LogOpener:
 
     # --- when the disk has space ---------------------------------------------------------------------------------
 
-    def open_due(self, now_ms: int) -> None:
-        """Open logs that the start could not open, if the disk has space again."""
+    def open_due(self, now_ms: int, run: Callable[[SyncLog], None]) -> None:
+        """Open logs that the start could not open, if the disk has space again. `run` runs a sync in this thread."""
         if self._syncs.disk.is_full:
             self.unopened.failed(now_ms)
             return
@@ -210,8 +212,26 @@ class LogOpener:
             if log is not None:
                 self._report(f"partition {log.name} is opened, because the disk has space again")
                 self._opened_late.append(log)
-                if log.unflushed and (to_open.journal or log.config.visible_after_flush):
-                    log.ask_sync(soon=True)  # as `finish` does
+                self._finish_late(log, to_open, run)
+        if not len(self.unopened):
+            self._last_journal = None
+
+    def _finish_late(self, log: PartitionLog, to_open: ToOpen, run: Callable[[SyncLog], None]) -> None:
+        """Do for a log what `finish` does for all.
+
+        The log's entries leave the journal before its first append. Those past a gap were never answered, and would
+        stand in the way of what gets their offsets now.
+        """
+        if log.unflushed and to_open.journal:
+            run(self._syncs.begin_sync(log))
+        elif log.unflushed and log.config.visible_after_flush:
+            log.ask_sync(soon=True)
+        if log.offline is None and self._last_journal is not None:
+            try:
+                self._last_journal.opened(log.topic_id, log.partition)
+            except StorageError as error:
+                self._report(f"the journal of the last process still has {log.name}, and stays: {error}")
+            self._syncs.earlier_journal_removed(self._last_journal.numbers)
 
     def take_opened_late(self) -> list[PartitionLog]:
         """Return the logs that were opened after the start, since the last call."""

@@ -1,8 +1,8 @@
-"""Where a follower's log leaves its leader's, by the leader's epochs (KIP-595)."""
+"""Where a follower's log leaves its leader's, by the leader's epochs (KIP-595), and the file of the epochs."""
 
 import pytest
 
-from broker.log.leader_epochs import divergence
+from broker.log.leader_epochs import decode, divergence, encode
 
 EPOCHS = [(3, 10), (5, 20), (9, 40)]
 START, END = 10, 50
@@ -40,3 +40,21 @@ def test_an_epoch_to_come_is_not_known():
 def test_an_empty_log_at_offset_0_goes_on_whatever_epoch_it_names():
     """New partitions have epoch 0 in their files. A truncation of each would cost a start much."""
     assert divergence([(4, 0)], 0, 0, 0, 20) is None
+
+
+@pytest.mark.parametrize(
+    "line", ["-5 0", "2147483648 0", "0 9223372036854775808", "1_0 0", "0", "0 0 0", "x 0", "\N{SUPERSCRIPT TWO} 0", ""]
+)
+def test_a_line_that_is_no_epoch_with_its_start_damages_the_file(line):
+    with pytest.raises(ValueError, match="is no epoch with its start offset"):
+        decode(f"0\n1\n{line}\n".encode())
+
+
+@pytest.mark.parametrize("lines", ["3 10\n3 20", "3 10\n2 20", "3 10\n4 10", "3 10\n4 9"])
+def test_epochs_that_do_not_rise_damage_the_file(lines):
+    with pytest.raises(ValueError, match="does not follow"):
+        decode(f"0\n2\n{lines}\n".encode())
+
+
+def test_a_file_gives_the_epochs_that_it_was_written_with():
+    assert decode(encode(EPOCHS)) == EPOCHS and decode(encode([])) == []
