@@ -197,6 +197,18 @@ REPLICATION = {
             GAUGE,
             "Partitions of the cluster that another broker leads than their preferred one; 0 elsewhere",
         ),
+        ("controller_topics_to_delete", GAUGE, "Topics whose deletion has not ended; 0 elsewhere"),
+        (
+            "controller_topics_ineligible_to_delete",
+            GAUGE,
+            "Those of them that wait for a broker; /health names both; 0 elsewhere",
+        ),
+        ("controller_replicas_to_delete", GAUGE, "Copies of these topics that are still to be deleted; 0 elsewhere"),
+        (
+            "controller_replicas_ineligible_to_delete",
+            GAUGE,
+            "Those of them on brokers that are away, or whose disk failed; 0 elsewhere",
+        ),
         (
             "unclean_leader_elections_total",
             COUNTER,

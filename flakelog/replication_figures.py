@@ -9,6 +9,7 @@ from itertools import islice
 from prometheus_client.core import Metric
 
 from broker.cluster.controller import Controller
+from broker.cluster.controller_context import ControllerContext, ReplicaState
 from broker.cluster.preferred_leaders import led_by_others
 from broker.log.partition_log import PartitionLog
 from broker.membership.replica_manager import ReplicaManager
@@ -72,5 +73,22 @@ def _controller(controller: Controller) -> Iterator[Metric]:
     yield sample("flakelog_active_controller", is_active)
     yield sample("flakelog_controller_offline_partitions", offline)
     yield sample("flakelog_controller_preferred_replica_imbalance", led_by_others(context) if is_active else 0)
+    yield from _deletions(context)
     yield sample("flakelog_unclean_leader_elections_total", controller.unclean_elections)
     yield sample("flakelog_controller_unreached_brokers", len(controller.unreached))
+
+
+def _deletions(context: ControllerContext) -> Iterator[Metric]:
+    """Yield the figures of deletions that have not ended. A broker that is not the controller knows of none."""
+    replicas = [
+        replica
+        for topic in context.topics_to_delete
+        for replica in context.replicas_of(context.partitions_of(topic))
+        if context.replica_states.get(replica) is not ReplicaState.DELETION_SUCCESSFUL
+    ]
+    waiting = context.deletion_ineligible
+    ineligible = sum(replica.broker_id in waiting.get(replica.partition.topic, ()) for replica in replicas)
+    yield sample("flakelog_controller_topics_to_delete", len(context.topics_to_delete))
+    yield sample("flakelog_controller_topics_ineligible_to_delete", len(waiting))
+    yield sample("flakelog_controller_replicas_to_delete", len(replicas))
+    yield sample("flakelog_controller_replicas_ineligible_to_delete", ineligible)

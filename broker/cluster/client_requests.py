@@ -95,6 +95,7 @@ def _write(*parts: Check | Create | Set) -> Procedure[Outcome]:
 
 def _create_topic(changes: ClusterChanges, request: CreateTopic) -> Procedure[Answer]:
     context, name = changes.context, request.name
+    context.check_not_deleted(name)
     if name in context.assignments:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if request.assignments is None:

@@ -78,8 +78,7 @@ class ClusterChanges:
         to_delete = context.assignments.keys() & set(deletions)
         context.topics_to_delete.update(to_delete)
         replicas = context.replicas_of(p for topic in to_delete for p in context.partitions_of(topic))
-        offline = {replica.partition.topic for replica in replicas if not context.is_live(replica.broker_id)}
-        context.deletion_ineligible.update(offline)
+        context.wait_with_deletions(replica for replica in replicas if not context.is_live(replica.broker_id))
         self.orders.add_full_metadata(context.broker_epochs)
         self._send()
         self.partitions.derive_states()

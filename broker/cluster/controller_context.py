@@ -21,6 +21,7 @@ from broker.cluster.documents import (
     TopicPartition,
 )
 from broker.cluster.policy import Policy
+from broker.wire.errors import ApiError, ErrorCode
 from coordination.port import Check
 
 NO_EPOCH = -1
@@ -51,11 +52,22 @@ class ReplicaState(Enum):
 
 NAMED_MAX = 3
 """The partitions that a line for people names."""
+TOPICS_NAMED_MAX = 10
+"""The topics that a line about deletions names."""
 
 
-def _some(partitions: Sequence[TopicPartition]) -> str:
-    more = len(partitions) - NAMED_MAX
-    return ", ".join(map(str, partitions[:NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
+def _some(names: Sequence[object], named_max: int = NAMED_MAX) -> str:
+    more = len(names) - named_max
+    return ", ".join(map(str, names[:named_max])) + (f" and {more} more" if more > 0 else "")
+
+
+def _waiting_deletions(topics: Sequence[str], broker_ids: Sequence[int]) -> str:
+    """Return a line about topics whose deletion waits for the same brokers."""
+    many, several = len(topics) > 1, len(broker_ids) > 1
+    waiting = f"the deletion{'s' if many else ''} of topic{'s' if many else ''} {_some(topics, TOPICS_NAMED_MAX)}"
+    brokers = f"broker{'s' if several else ''} {', '.join(map(str, broker_ids))}"
+    has = f"{'have' if several else 'has'} {'copies that are' if many or several else 'a copy that is'}"
+    return f"{waiting} wait{'' if many else 's'} for {brokers}, which {has} not deleted yet"
 
 
 class ControllerContext:
@@ -65,6 +77,7 @@ class ControllerContext:
     it. `damaged` has the nodes that could not be read, with the reason; their topics or brokers count as absent.
     `failed_disks` has the replicas of live brokers that a disk did not take; of these, `kept` have lost no records.
     `leaderless` says why a partition has no leader although a member of its ISR or ELR is there (rule W3).
+    `deletion_ineligible` has the topics whose deletion waits, with the brokers whose copies are not deleted yet.
     `unclean_elections` counts the leaders of this term that may lack acknowledged records.
     """
 
@@ -83,7 +96,7 @@ class ControllerContext:
         self.replica_states: dict[Replica, ReplicaState] = {}
         self.topics_to_delete: set[str] = set()
         self.deletion_started: set[str] = set()
-        self.deletion_ineligible: set[str] = set()
+        self.deletion_ineligible: dict[str, set[int]] = {}
         self.damaged: dict[str, str] = {}
         self.failed_disks: set[Replica] = set()
         self.kept: set[Replica] = set()
@@ -177,7 +190,7 @@ class ControllerContext:
     def remove_topic(self, name: str) -> None:
         self.topics_to_delete.discard(name)
         self.deletion_started.discard(name)
-        self.deletion_ineligible.discard(name)
+        self.deletion_ineligible.pop(name, None)
         topic_id = self.topic_ids.pop(name, None)
         if topic_id is not None:
             self._names.pop(topic_id, None)
@@ -237,6 +250,28 @@ class ControllerContext:
         ]
 
     # Deletions
+
+    @property
+    def waiting_deletions(self) -> list[str]:
+        """Return the topics whose deletion waits, by name with the brokers that it waits for, for people."""
+        waiting: dict[tuple[int, ...], list[str]] = {}
+        for topic, broker_ids in sorted(self.deletion_ineligible.items()):
+            waiting.setdefault(tuple(sorted(broker_ids)), []).append(topic)
+        return [_waiting_deletions(topics, broker_ids) for broker_ids, topics in waiting.items()]
+
+    @property
+    def brokers_awaited_by_deletions(self) -> list[int]:
+        return sorted(set().union(*self.deletion_ineligible.values()))
+
+    def wait_with_deletions(self, replicas: Iterable[Replica]) -> None:
+        """Take replicas that cannot be deleted before their broker is back, or its disk works again."""
+        for replica in replicas:
+            self.deletion_ineligible.setdefault(replica.partition.topic, set()).add(replica.broker_id)
+
+    def check_not_deleted(self, topic: str) -> None:
+        """Raise ApiError TOPIC_ALREADY_EXISTS if the deletion of a topic has not ended, as Kafka's AdminZkClient."""
+        if topic in self.topics_to_delete:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic}' is marked for deletion.")
 
     def replicas_in_state(self, topic: str, state: ReplicaState) -> list[Replica]:
         replicas = self.replicas_of(self.partitions_of(topic))

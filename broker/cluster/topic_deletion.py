@@ -57,7 +57,8 @@ class TopicDeletion:
         """Go on with topics that waited for a broker that is back."""
         waiting = self._context.topics_to_delete.intersection(topics)
         if waiting:
-            self._context.deletion_ineligible -= waiting
+            for topic in waiting:
+                self._context.deletion_ineligible.pop(topic, None)
             yield from self._resume(waiting)
 
     def replicas_deleted(self, replicas: Iterable[Replica]) -> Procedure[None]:
@@ -70,7 +71,7 @@ class TopicDeletion:
         failed = self._being_deleted(replicas)
         if failed:
             yield from self._replicas.change(failed, ReplicaState.DELETION_INELIGIBLE)
-            self._context.deletion_ineligible |= _topics_of(failed)
+            self._context.wait_with_deletions(failed)
             yield from self._resume(_topics_of(failed))
 
     def resume(self) -> Procedure[None]:
@@ -126,7 +127,7 @@ class TopicDeletion:
         yield from self._replicas.change(dead, ReplicaState.DELETION_INELIGIBLE)
         yield from self._replicas.change(to_delete, ReplicaState.OFFLINE)
         yield from self._replicas.change(to_delete, ReplicaState.DELETION_STARTED)
-        context.deletion_ineligible.update(replica.partition.topic for replica in dead)
+        context.wait_with_deletions(dead)
 
     def _complete(self, topic: str) -> Procedure[None]:
         if (yield from delete_topic_nodes(self._context, topic)):

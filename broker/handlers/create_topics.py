@@ -156,6 +156,8 @@ def _answer(call: RequestContext, planned: _Planned, made: Topic | ApiError | No
 def _check_name(call: RequestContext, name: str) -> None:
     if name == CLUSTER_METADATA_TOPIC:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    if call.services.member is not None:
+        call.services.member.controller.context.check_not_deleted(name)
     call.services.metadata.check_new(name)
 
 

@@ -173,7 +173,12 @@ class Member:
 
     @property
     def problems(self) -> list[str]:
-        """Return what ails this broker, its view of the settings and the cluster that it controls, for people."""
+        """Return what ails this broker, its view of the settings and the cluster that it controls, for people; also the
+        topics whose deletion waits for a broker."""
+        return [*self._problems, *self.controller.context.waiting_deletions]
+
+    @property
+    def _problems(self) -> list[str]:
         controller, configs = self.controller, self._configs
         outage = self.coordinator_outage.problem
         problems = [problem for problem in (outage, self.stale_image.problem) if problem is not None]
@@ -319,7 +324,15 @@ class Member:
             self._answered.pop(request)(answer, now)
         self.producer_id_requests.tick(now)
         self.stale_image.follow(self.controller.controller_id, self.image.controller_id, now)
-        self._problem_reports.follow(self.problems, now)
+        self._problem_reports.follow([*self._problems, *self._awaited_by_deletions()], now)
+
+    def _awaited_by_deletions(self) -> list[str]:
+        """Return a line for each broker. It names no topic, because each further deletion would be another line."""
+        named = "/health and `flakelog cluster describe` name the topics"
+        return [
+            f"deletions of topics wait for broker {broker_id}, which has copies of them: {named}"
+            for broker_id in self.controller.context.brokers_awaited_by_deletions
+        ]
 
     def _allows_unclean(self, entity: ConfigEntity) -> bool:
         """Return True for a topic that may have an unclean leader, and for brokers if any topic may."""

@@ -6,6 +6,7 @@ from flakelog.console.overview import counters
 from flakelog.metric_table import REPLICATION
 from flakelog.replication_figures import replication_figures
 from tests.broker.engine_cluster import EngineCluster
+from tests.broker.membership.cluster_steps import delete
 from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
 
 LATE_MS = 25_000
@@ -170,6 +171,24 @@ def test_the_controller_counts_what_concerns_the_whole_cluster(cluster):
     assert shown(cluster, 1, *names) == (1, 1, 1)
     cluster.kill_and_expire(1)
     assert shown(cluster, 2, *names) == (1, 1, 2), "flights is led by 2 now, and 1 is its preferred leader"
+
+
+def test_the_controller_counts_topics_and_copies_that_are_being_deleted_and_those_that_wait_for_a_broker(cluster):
+    names = (
+        "controller_topics_to_delete", "controller_topics_ineligible_to_delete",
+        "controller_replicas_to_delete", "controller_replicas_ineligible_to_delete",
+    )  # fmt: skip
+    assert shown(cluster, 1, *names) == (0, 0, 0, 0)
+    cluster.create("storms", partitions=2)
+    cluster.kill_and_expire(3)
+    delete(cluster, "flights")
+    delete(cluster, "storms")
+    cluster.settle()
+    assert shown(cluster, 1, *names) == (2, 2, 3, 3), "broker 3 has one copy of flights and two of storms"
+    assert shown(cluster, 2, *names) == (0, 0, 0, 0)
+    cluster.restart(3)
+    cluster.later(3_000)
+    assert shown(cluster, 1, *names) == (0, 0, 0, 0)
 
 
 def test_a_partition_that_a_follower_has_stopped_to_copy_is_counted(cluster):

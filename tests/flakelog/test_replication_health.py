@@ -10,6 +10,7 @@ from flakelog.console.overview import problems
 from flakelog.health import health
 from flakelog.settings import Settings
 from tests.broker.engine_cluster import EngineCluster
+from tests.broker.membership.cluster_steps import delete
 from tests.broker.membership.replicated_cluster import ReplicatedCluster
 from tests.flakelog.console.world import Clock
 
@@ -134,6 +135,15 @@ def test_a_topic_of_a_coordinator_that_has_one_copy_is_a_note():
     cluster.kill_and_expire(2)
     cluster.kill_and_expire(3)
     assert replication(cluster, 1)[1].get("coordinators_with_one_copy") is None, "no other broker could have a copy"
+
+
+def test_a_topic_whose_deletion_waits_for_a_broker_is_named_by_the_controller_and_no_failure(cluster):
+    cluster.kill_and_expire(3)
+    delete(cluster, "flights")
+    cluster.settle()
+    (line,) = health_of(cluster, 1)[1]["cluster"]["problems"]
+    assert line.startswith("the deletion of topic flights waits for broker 3") and sentences(cluster, 1) == [line]
+    assert health_of(cluster, 1)[0] and sentences(cluster, 2) == []
 
 
 def test_a_broker_whose_coordinator_does_not_answer_is_not_healthy_and_says_so(cluster):
