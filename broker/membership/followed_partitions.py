@@ -26,6 +26,9 @@ from broker.wire.fetch import FetchResponse
 SLICE_BYTES = 1 << 20
 """So much is appended at once; the rest follows after the requests that came meanwhile."""
 
+REPORTED_MAX = 10
+"""The logs of one turn whose uncommitted ends are reported when they are cut."""
+
 Key = tuple[str, int]
 
 
@@ -150,6 +153,7 @@ class FollowedPartitions:
             if cut is not None:
                 self._note_cut(key, cut)
                 cuts[cut.is_anew][key] = cut
+        self._report_uncommitted([cut for group in cuts.values() for cut in group.values()])
         for is_anew, group in cuts.items():
             if group:
                 self._truncate(group, is_anew=is_anew, now=now)
@@ -211,12 +215,20 @@ class FollowedPartitions:
     # --- truncations ---------------------------------------------------------------------------------------------
 
     def _note_cut(self, key: Key, cut: Truncate) -> None:
-        log = cut.log
-        self._truncated_from[key] = log.high_watermark
-        if cut.loses_committed:
-            reason = "its leader was elected without all of them"
-            lost = f"{log.high_watermark - cut.offset} committed records from offset {cut.offset} on"
-            self._ports.report(f"{log.name} drops {lost}: {reason}")
+        self._truncated_from[key] = cut.log.high_watermark
+        if cut.committed:
+            reason = f"it was elected without them, and at least {cut.committed} of them were committed"
+            self._ports.report(f"{_dropped(cut)}: {reason}")
+
+    def _report_uncommitted(self, cuts: list[Truncate]) -> None:
+        """Report what the cuts of one turn drop that is not known to be committed: a change of leaders cuts many logs.
+        """
+        dropping = [cut for cut in cuts if cut.dropped and not cut.committed]
+        for cut in dropping[:REPORTED_MAX]:
+            self._ports.report(f"{_dropped(cut)}: none of them is known to be committed")
+        more = len(dropping) - REPORTED_MAX
+        if more > 0:
+            self._ports.report(f"{more} other partitions drop records too that are not known to be committed")
 
     def _truncate(self, cuts: dict[Key, Truncate], *, is_anew: bool, now: Now) -> None:
         """Begin a new opening of these logs. Each is followed no more until it is there."""
@@ -266,3 +278,12 @@ class FollowedPartitions:
 def _waits_for_disk(log: PartitionLog) -> bool:
     """Return True if a log has records that its disk must have before they count as copied (rule S3)."""
     return ACKS_ALL in log.waiting_acks and log.durability.end_offset < log.log_end_offset
+
+
+def _dropped(cut: Truncate) -> str:
+    """Return which records of a log go, for people."""
+    first, last = cut.dropped[0], cut.dropped[-1]
+    if first == last:
+        return f"{cut.log.name} drops the record at offset {first}, which its leader does not have"
+    many = len(cut.dropped)
+    return f"{cut.log.name} drops {many} records, at offsets {first} to {last}, which its leader does not have"

@@ -68,7 +68,7 @@ class Copy(NamedTuple):
 class Truncate(NamedTuple):
     """Cut a log at an offset, because the leader has none of what follows; with `is_anew`, begin an empty log there.
 
-    `loses_committed` is True if committed records go: after an unclean election, or a power cut of all.
+    Committed records go after an unclean election, or a power cut of all.
     """
 
     log: PartitionLog
@@ -78,8 +78,15 @@ class Truncate(NamedTuple):
     """The last id before `offset`, if a log that begins there may be in sync before it has copied a record."""
 
     @property
-    def loses_committed(self) -> bool:
-        return self.offset < self.log.high_watermark
+    def dropped(self) -> range:
+        """The offsets whose records go, without those that the leader's log has deleted."""
+        return range(max(self.offset, self.log.log_start_offset), self.log.log_end_offset)
+
+    @property
+    def committed(self) -> int:
+        """The least number of committed records among them. The high watermark of a follower is late, most of all after
+        a crash (replica.high.watermark.checkpoint.interval.ms), so that more of them may have been committed."""
+        return max(self.log.high_watermark - self.dropped.start, 0)
 
 
 Decision: TypeAlias = Copy | Truncate

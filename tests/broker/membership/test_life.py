@@ -9,6 +9,7 @@ from broker.membership.directory_life import FILE, read_life
 from broker.metadata.topic import NO_LEADER
 from broker.wire.errors import ErrorCode
 from flakelog.operations.directory_check import CLAIMS
+from tests.broker.engine_client import ELECT_LEADERS
 from tests.broker.membership.cluster_steps import alter
 from tests.broker.membership.replicated_cluster import ReplicatedCluster
 
@@ -353,6 +354,26 @@ def test_an_unclean_election_takes_a_copy_with_records_before_an_empty_one():
     cluster.later(JOINED_MS)
     assert cluster.leadership.leader == 2 and cluster.consume("flights") == [b"a"]
     assert cluster.ends("flights") == dict.fromkeys(ALL, 1)
+
+
+def test_copies_that_an_empty_leader_cuts_whole_say_what_they_drop():
+    """An operator has asked for it. The high watermark of a broker that has just started may be late."""
+    cluster = PoweredCluster(min_insync_replicas=1)
+    assert cluster.produce("flights", b"b", b"c") == (ErrorCode.NONE, 1)
+    cluster.later(JOINED_MS)
+    for broker_id in ALL:
+        cluster.stop(broker_id)
+    cluster.restart(3, storage=MemoryStorage())
+    cluster.later(JOINED_MS)
+    fields = {"election_type": 1, "topic_partitions": None, "timeout": 10_000}
+    assert cluster.client(3).ask(ELECT_LEADERS, 2, fields).error_code == 0
+    cluster.start(1, 2)
+    assert cluster.leadership.leader == 3 and cluster.ends("flights") == dict.fromkeys(ALL, 0)
+    for broker_id in (1, 2):
+        (line,) = [line for line in cluster.nodes[broker_id].reported if "drops" in line]
+        dropped, committed = line.split(": ")
+        assert dropped == "flights-0 drops 3 records, at offsets 0 to 2, which its leader does not have"
+        assert committed == "it was elected without them, and at least 3 of them were committed"
 
 
 def test_of_replicas_that_are_all_empty_the_first_leads(cluster):

@@ -126,6 +126,27 @@ def test_a_returning_leader_drops_what_it_alone_had():
     assert cluster.isr("flights") == (1, 2, 3)
     assert cluster.ends("flights") == cluster.high_watermarks("flights") == {1: 3, 2: 3, 3: 3}
     assert len({bytes(contents(cluster, broker_id)) for broker_id in (1, 2, 3)}) == 1
+    (line,) = [line for line in cluster.nodes[1].reported if "drops" in line]
+    assert line == (
+        "flights-0 drops the record at offset 1, which its leader does not have: none of them is known to be committed"
+    )
+
+
+def test_a_change_of_leaders_reports_a_few_of_many_logs_that_it_cuts():
+    cluster = ReplicatedCluster()
+    cluster.create("flights", partitions=13)
+    cluster.cut_pairs = {(2, 1), (3, 1)}
+    cluster.later(FETCHED_MS)
+    for partition in range(13):
+        cluster.produce("flights", b"alone", acks=1, partition=partition)
+    cluster.cut_pairs = set()
+    cluster.kill_and_expire(1)
+    cluster.restart(1)
+    cluster.later(5_000)
+    assert all(cluster.ends("flights", partition) == dict.fromkeys((1, 2, 3), 0) for partition in range(13))
+    lines = [line for line in cluster.nodes[1].reported if "drop" in line]
+    assert len(lines) == 11
+    assert lines[-1] == "3 other partitions drop records too that are not known to be committed"
 
 
 def contents(cluster, broker_id):

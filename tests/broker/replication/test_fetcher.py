@@ -229,10 +229,14 @@ def test_the_cut_is_the_least_end_that_both_know(follower, own, leader_says, off
     assert truncation_offset(follower.log, *leader_says) == offset
 
 
-def test_a_cut_below_the_high_watermark_says_so(follower):
+def test_a_cut_tells_what_it_drops_and_how_much_of_that_is_known_to_be_committed(follower):
     follower.append(1, 1, 1)
     follower.log.move_replicated_to(2)
-    assert Truncate(follower.log, 1).loses_committed and not Truncate(follower.log, 2).loses_committed
+    cuts = [Truncate(follower.log, offset) for offset in range(4)]
+    assert [cut.dropped for cut in cuts] == [range(0, 3), range(1, 3), range(2, 3), range(3, 3)]
+    assert [cut.committed for cut in cuts] == [2, 1, 0, 0]
+    beyond = Truncate(follower.log, 9, is_anew=True)
+    assert not beyond.dropped and not beyond.committed, "the leader has deleted what this log has"
 
 
 def test_a_follower_that_ends_below_its_leaders_start_begins_anew_there(follower):
