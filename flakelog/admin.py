@@ -8,6 +8,7 @@ from broker.client.blocking import TIMEOUT_MS, Client
 from broker.client.checked_arguments import check_number
 from broker.client.config_admin import ConfigValue
 from broker.client.core import TopicInfo
+from broker.client.errors import BrokerError
 from broker.client.group_admin import ListedGroup
 from broker.client.group_protocol import Partition
 from broker.client.offset_lookup import find_offsets
@@ -16,9 +17,21 @@ from broker.client.old_spellings import renamed
 from broker.client.security.client_security import Security
 from broker.security.authorization.acl import AclBinding, AclBindingFilter
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from flakelog.operations import acls, cluster, configs, groups, partitions, quotas, topics, transactions, users
+from flakelog.operations import (
+    acls,
+    cluster,
+    configs,
+    elections,
+    groups,
+    partitions,
+    quotas,
+    topics,
+    transactions,
+    users,
+)
 from flakelog.operations.cluster import Cluster, LogDir
 from flakelog.operations.configs import broker_resource, topic_resource
+from flakelog.operations.elections import ElectionKind
 from flakelog.operations.groups import Group
 from flakelog.operations.partitions import Replicas
 from flakelog.operations.placement import Placement, find_placement
@@ -177,6 +190,18 @@ class Admin:
     def placement(self) -> Placement:
         """Return the brokers, where the copies of each partition are, and which of them fail."""
         return find_placement(self._client)
+
+    def elect_leaders(
+        self, kind: ElectionKind, partitions: Iterable[Partition] | None = None
+    ) -> dict[Partition, BrokerError | None]:
+        """Elect leaders of these partitions, or of all that need it (KIP-460); return None or the error for each.
+
+        The kind "preferred" elects the first replica, if it is in sync. The kind "unclean" is for partitions without a
+        leader: a live replica leads that is not in sync, and the acknowledged records that it lacks are lost.
+        """
+        if partitions is None:
+            partitions = elections.partitions_to_elect(self._client, kind)
+        return elections.elect_leaders(self._client, kind, partitions)
 
     def log_dirs(self) -> list[LogDir]:
         """Return the data directories of all brokers, with the bytes of each partition."""

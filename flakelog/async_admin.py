@@ -136,6 +136,7 @@ class AsyncAdmin:
 
     cluster = _in_thread(Admin.cluster)
     placement = _in_thread(Admin.placement)
+    elect_leaders = _in_thread(Admin.elect_leaders)
     log_dirs = _in_thread(Admin.log_dirs)
     replicas = _in_thread(Admin.replicas)
     quotas = _in_thread(Admin.quotas)

@@ -1,12 +1,15 @@
-"""`flakelog cluster`: describe the cluster, the placement of its partitions, and its disks."""
+"""`flakelog cluster`: describe the cluster, the placement of its partitions, and its disks; elect leaders."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flakelog.commands.arguments import BROKER
+from flakelog.commands.arguments import BROKER, PARTITION
+from flakelog.commands.completion import TopicType
+from flakelog.commands.exit_codes import fail
 from flakelog.commands.terminal import (
     client_of,
+    confirm,
     count_of,
     json_option,
     print_json,
@@ -20,16 +23,23 @@ from flakelog.commands.zookeeper_session import zookeeper_options, zookeeper_ses
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from broker.client.core import Partition
+    from broker.client.errors import BrokerError
     from flakelog.operations.cluster import LogDir
+    from flakelog.operations.elections import ElectionKind
     from flakelog.operations.placement import PlacedPartition, Placement
     from idgen.config import IdgenConfig
 
 OFFLINE_SHOWN = 10
+WHAT_TO_DO_OFFLINE = (
+    "start the brokers of ISR and ELR. If they never come back, `flakelog cluster elect --unclean --topic TOPIC` lets "
+    "a live copy lead, and the messages that it lacks are lost"
+)
 
 
 @click.group()
 def cluster() -> None:
-    """Describe the cluster: brokers, leaders and disks. `flakelog config --all-brokers` has its settings."""
+    """Describe the cluster: brokers, leaders and disks; elect leaders. `flakelog config` has its settings."""
 
 
 @cluster.command()
@@ -71,6 +81,8 @@ def describe(
             ],
             as_json,
         )
+        if offline and placement.offline and not as_json:
+            click.echo(WHAT_TO_DO_OFFLINE, err=True)
         return
     if as_json:
         print_json(_placement_json(placement))
@@ -201,6 +213,61 @@ def _placement_json(placement: "Placement") -> dict[str, Any]:
     if placement.coordinators_with_one_copy:
         described["coordinators_with_one_copy"] = list(placement.coordinators_with_one_copy)
     return described
+
+
+@cluster.command()
+@click.option("--preferred", "kind", flag_value="preferred", help="The first of the copies leads, if it is in sync.")
+@click.option("--unclean", "kind", flag_value="unclean", help="A live copy leads, and what it lacks is lost.")
+@click.option("--topic", type=TopicType(), help="Only of this topic.  [default: all]")
+@click.option("--partition", "numbers", type=PARTITION, multiple=True, help="Only this one of --topic; repeatable.")
+@click.option("--yes", is_flag=True, help="Do not ask before an unclean election.")
+@servers_option
+@json_option
+def elect(
+    kind: "ElectionKind | None", topic: str | None, numbers: tuple[int, ...], yes: bool, servers: str, as_json: bool
+) -> None:
+    """Elect leaders of the partitions that need it, as Kafka's kafka-leader-election.
+
+    --preferred is for partitions that another broker leads than the first of their copies. --unclean is for partitions
+    without a leader whose copies in sync will not come back: start their brokers first if you can.
+    """
+    from flakelog.operations.elections import elect_leaders, partitions_to_elect
+
+    if kind is None:
+        raise click.UsageError("say which election: --preferred or --unclean")
+    if numbers and topic is None:
+        raise click.UsageError("--partition needs --topic")
+    with client_of(servers) as client:
+        if topic is not None and numbers:
+            partitions = [(topic, number) for number in numbers]
+        else:
+            partitions = partitions_to_elect(client, kind, () if topic is None else (topic,))
+        if kind == "unclean" and partitions and not yes:
+            names = [f"{name}-{number}" for name, number in partitions]
+            more = f" and {len(names) - OFFLINE_SHOWN} more" if len(names) > OFFLINE_SHOWN else ""
+            lost = "lose for good the acknowledged messages that it lacks"
+            confirm(f"let a live copy lead {', '.join(names[:OFFLINE_SHOWN])}{more}, and {lost}?")
+        outcomes = elect_leaders(client, kind, partitions)
+    _show_elections(kind, outcomes, as_json)
+
+
+def _show_elections(kind: "ElectionKind", outcomes: "dict[Partition, BrokerError | None]", as_json: bool) -> None:
+    """Print what became of each election. End with code 1 if one has failed; one that is not needed has not."""
+    from broker.wire.errors import ErrorCode
+
+    for (topic, number), error in outcomes.items():
+        if as_json:
+            code = None if error is None else error.code.name
+            done = {"elected": error is None, "error": code}
+            print_json({"topic": topic, "partition": number, "election": kind} | done)
+        else:
+            print_line(f"{topic}-{number}: elected" if error is None else str(error))
+    if not outcomes:
+        election = "an unclean election" if kind == "unclean" else "a preferred election"
+        click.echo(f"no partition needs {election}", err=True)
+    failed = [e for e in outcomes.values() if e is not None and e.code is not ErrorCode.ELECTION_NOT_NEEDED]
+    if failed:
+        fail(f"{count_of(len(failed), 'partition')} of {len(outcomes):,} got no leader by this election")
 
 
 @cluster.command()
