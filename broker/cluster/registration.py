@@ -12,6 +12,7 @@ from broker.cluster.documents import (
     CLUSTER_ID,
     CONTROLLER_EPOCH,
     PERSISTENT_PATHS,
+    DamagedDocument,
     Registration,
     broker_path,
     decode_cluster_id,
@@ -50,19 +51,22 @@ def register(
     session_timeout_ms: int,
     cluster_id: str,
     is_new_directory: bool,
+    directory: str = "The data directory",
+    coordinator: str = "the coordinator",
 ) -> Procedure[Registered]:
     """Register a broker for the present session.
 
     `cluster_id` is that of the data directory; a directory that belongs to no cluster yet brings a random one, which
     the first broker of a cluster writes. Wait while another broker brings its data into the coordinator. Raise
-    OtherCluster, BrokerIdTaken or AdoptionIncomplete, whose messages say what to do.
+    OtherCluster, BrokerIdTaken or AdoptionIncomplete, whose messages say what to do; `directory` and `coordinator` are
+    the words for the two in them.
     """
     yield from create_persistent_nodes()
     coordinator_cluster_id = yield from _read_cluster_id(cluster_id)
     if coordinator_cluster_id != cluster_id and not is_new_directory:
         raise OtherCluster(
-            f"The data directory belongs to cluster {cluster_id}, the coordinator to cluster {coordinator_cluster_id}: "
-            "start this broker with its own coordinator, or with an empty data directory"
+            f"{directory} belongs to cluster {cluster_id}, {coordinator} to cluster {coordinator_cluster_id}: start "
+            "this broker with the zookeeper.connect of its own cluster, or with an empty data directory"
         )
     yield from wait_for_adoption(session_timeout_ms)
     broker_epoch = yield from _create(broker_id, registration, session_id, session_timeout_ms)
@@ -123,10 +127,20 @@ def _create(
         pause_ms = next(pauses_ms, None)
         if pause_ms is None:
             raise BrokerIdTaken(
-                f"Another broker with id {broker_id} is registered: give this one another broker.id, or stop the other"
+                f"Another broker with id {broker_id} is registered{_addresses(path, node.data)}: "
+                "give this one another broker.id, or stop the other"
             )
         yield Pause(
             pause_ms,
             f"broker id {broker_id} is registered, perhaps by this broker's own last session: waiting {pause_ms} ms "
             "for that session to end",
         )
+
+
+def _addresses(path: str, data: bytes) -> str:
+    """Return where a registered broker is, for people; nothing if its registration cannot be read."""
+    try:
+        endpoints = Registration.decode(path, data).endpoints
+    except DamagedDocument:
+        return ""
+    return f" at {', '.join(f'{endpoint.host}:{endpoint.port}' for endpoint in endpoints)}" if endpoints else ""

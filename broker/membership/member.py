@@ -87,6 +87,8 @@ class Membership:
     """Encodes the passwords in the settings of brokers, which the coordinator keeps."""
     coordinator_name: str = "the coordinator of the cluster"
     """Names the coordinator in messages."""
+    directory_name: str = "The data directory"
+    """Names the data directory in messages, with a capital letter."""
 
     @property
     def listeners_of_brokers(self) -> frozenset[str]:
@@ -237,6 +239,8 @@ class Member:
             session_timeout_ms=own.session_timeout_ms,
             cluster_id=own.cluster_id,
             is_new_directory=own.is_new_directory,
+            directory=own.directory_name,
+            coordinator=own.coordinator_name,
         )
         self._registration.begin(procedure, self._registered, now)
 

@@ -201,6 +201,7 @@ class ClusterPart:
             more_listeners=tuple(parse_names(server.inter_broker_listeners_more)),
             passwords=_passwords_of(self._settings, self._bound),
             coordinator_name=name_of(self._session.scope),
+            directory_name=f"The data directory {self._bound.storage.location}",
         )
 
     def fields_of_services(self) -> dict[str, Any]:

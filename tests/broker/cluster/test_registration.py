@@ -12,6 +12,7 @@ from broker.cluster.documents import (
 from broker.cluster.producer_id_blocks import skip_used_ids
 from broker.cluster.registration import TICK_MS, BrokerIdTaken, OtherCluster, register
 from coordination.memory import Ensemble, MemoryCoordinator
+from coordination.port import Create
 from tests.broker.cluster.procedures import Procedure
 
 REGISTRATION = Registration((Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), 1_000)
@@ -90,7 +91,17 @@ def test_id_of_another_live_broker_is_refused_by_name():
     second.run()
     second.run(SESSION_MS)
     second.run(SESSION_MS + TICK_MS)
-    assert isinstance(second.error, BrokerIdTaken) and "id 1" in str(second.error)
+    assert isinstance(second.error, BrokerIdTaken)
+    assert str(second.error).startswith("Another broker with id 1 is registered at h:9092: give this one another")
+
+
+def test_id_of_a_broker_whose_registration_cannot_be_read_is_refused_too():
+    ensemble = Ensemble()
+    ensemble.apply(ensemble.begin_session(), Create(broker_path(1), b"{", ephemeral=True), lambda event: None)
+    second = begin(MemoryCoordinator(ensemble))
+    for now_ms in (0, SESSION_MS, SESSION_MS + TICK_MS):
+        second.run(now_ms)
+    assert isinstance(second.error, BrokerIdTaken) and "id 1 is registered: give" in str(second.error)
 
 
 def test_ended_session_registers_again_with_another_epoch():

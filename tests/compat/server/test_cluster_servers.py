@@ -89,10 +89,23 @@ def test_a_directory_of_a_cluster_is_not_opened_alone(cluster):
     cluster[3].start()
 
 
+def test_a_directory_of_another_cluster_refuses_the_start_and_names_both(cluster, zookeeper):
+    assert cluster[3].stop() == 0
+    other = f"{zookeeper.hosts}/of-others"
+    with ServerProcess(cluster[3].data_dir.parent / "other", SETTINGS | {"broker.id": "1", "zookeeper.connect": other}):
+        server = ServerProcess(cluster[3].data_dir, SETTINGS | {"broker.id": "3", "zookeeper.connect": other})
+        with pytest.raises(DidNotStart, match="start this broker with the zookeeper.connect of its own") as refused:
+            server.start()
+    error = refused.value.stderr
+    assert f"The data directory {cluster[3].data_dir} belongs to cluster" in error
+    assert f", ZooKeeper at {other} to cluster" in error
+    cluster[3].start()
+
+
 def test_an_id_that_another_broker_has_refuses_the_start(cluster, tmp_path):
     settings = SETTINGS | {"broker.id": "1", "zookeeper.connect": cluster.zookeeper}
-    server = ServerProcess(tmp_path, settings)
-    with pytest.raises(DidNotStart, match="Another broker with id 1 is registered: give this one another broker.id"):
+    server, address = ServerProcess(tmp_path, settings), cluster[1].address
+    with pytest.raises(DidNotStart, match=f"Another broker with id 1 is registered at {address}.*: give this one"):
         server.start()
     assert "perhaps by this broker's own last session: waiting 4000 ms" in server.log
 
