@@ -21,7 +21,7 @@ from broker.security.references import has_reference
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.kafka_messages import in_kafkas_words, invalid_value, not_hosted, unknown_topic
 from broker.services.topic_changes import plan_alteration
-from broker.settings.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
+from broker.settings.config import DYNAMIC, TopicConfig, near_name, with_properties
 from broker.settings.config_entries import BrokerSources
 from broker.settings.kafka_settings import broker_setting, why_not_alterable
 from broker.steps import CHANGES_AT_ONCE, LazyArray, Steps
@@ -222,7 +222,7 @@ def _altered_broker(call: RequestContext, resource: Any, new_properties: NewProp
     before = services.metadata.broker_properties.get(name, {})
     properties = new_properties(resource, before)
     _refuse_references({key: value for key, value in properties.items() if before.get(key) != value})
-    _check_dynamic(properties, all_brokers=not name)
+    _check_dynamic(services, properties, all_brokers=not name)
     try:
         with_properties(services.config, properties)
     except InvalidSetting as error:  # Kafka's code for a broker's setting, unlike a topic's (KAFKA-13609)
@@ -246,12 +246,13 @@ def _refuse_references(altered: Properties) -> None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} refers to a file, directory or variable: {reason}")
 
 
-def _check_dynamic(properties: Properties, all_brokers: bool) -> None:
+def _check_dynamic(services: BrokerServices, properties: Properties, all_brokers: bool) -> None:
     """Raise InvalidSetting or ApiError unless all settings can be altered at run time, as in Kafka (KIP-226).
 
     Settings that are dynamic in Kafka and have no effect here are accepted, since Kafka's tools set such.
     """
-    names = [setting.name for setting in settings_of(BrokerConfig)]
+    fixed = services.group_config, services.transaction_config, *services.fixed_configs
+    names = {setting.name for config in (services.config, *fixed) for setting in settings_of(type(config))}
     for name, value in properties.items():
         if name in DYNAMIC:
             continue

@@ -80,6 +80,9 @@ def is_alterable(name: str) -> bool:
     return name in _ALTERABLE or name in _ALTERABLE_OF_A_NODE or name.startswith(_OF_A_LISTENER)
 
 
+READ_ONCE = "it is read once, at the start: set it in the broker's own file, and restart the broker"
+
+
 def why_not_alterable(name: str, all_brokers: bool) -> str | None:
     """Return Kafka's reason why a setting without effect here cannot be altered at run time, or None if it can be.
 
@@ -89,7 +92,7 @@ def why_not_alterable(name: str, all_brokers: bool) -> str | None:
     of_a_listener = row is not None and name != row.name
     if row is None or not is_alterable(row.name):
         unused = row is not None and row.standing != HONOURED
-        reason = f"it has no effect here: {row.reason}" if unused and row else "it is read once, at the start"
+        reason = f"it has no effect here: {row.reason}" if unused and row else READ_ONCE
         return f"Cannot update these configs dynamically: [{name}]; {reason}"
     if all_brokers and (of_a_listener or row.name in _ALTERABLE_OF_A_NODE):
         return f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"

@@ -7,6 +7,7 @@ from broker.metadata.change import Change
 from broker.metadata.staged import Staged
 from broker.settings.config_entries import ConfigSource, ConfigType
 from broker.wire.errors import ErrorCode
+from idgen.config import IdgenConfig
 from tests.broker.engine_client import (
     ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
@@ -409,6 +410,7 @@ def test_altering_all_of_a_brokers_settings_forgets_what_was_altered_before(brok
     "broker_name, operation, code, reason",
     [
         ("1", (SET, "node.id", "2"), 42, "Cannot update these configs dynamically: [node.id]; it is read once"),
+        ("1", (SET, "flakelog.groups.max", "9"), 42, "start: set it in the broker's own file, and restart the broker"),
         ("1", (SET, "listeners", "PLAINTEXT://:1"), 42, "Cannot update these configs dynamically: [listeners]"),
         ("1", (SET, "request.timeout.ms", "4"), 42, "dynamically: [request.timeout.ms]; it has no effect here: req"),
         ("1", (SET, "log.retentionms", "2"), ErrorCode.INVALID_CONFIG, "did you mean log.retention.ms?"),
@@ -425,6 +427,16 @@ def test_altering_all_of_a_brokers_settings_forgets_what_was_altered_before(brok
 def test_what_cannot_be_altered_of_a_broker_is_refused_by_name(client, broker_name, operation, code, reason):
     error_code, message = alter(client, BROKER, broker_name, operation)
     assert error_code == code and reason in message
+
+
+def test_a_setting_of_another_part_of_the_server_is_refused_with_the_place_where_it_can_be_set(broker, client):
+    broker.services.fixed_configs = (IdgenConfig(),)
+    error_code, message = alter(client, BROKER, "1", (SET, "flakelog.ids.log.max.ahead.ms", "60000"))
+    assert error_code == ErrorCode.INVALID_REQUEST
+    assert message == (
+        "Cannot update these configs dynamically: [flakelog.ids.log.max.ahead.ms]; it is read once, at the start: "
+        "set it in the broker's own file, and restart the broker"
+    )
 
 
 def test_max_connections_holds_from_the_next_connection_on(broker, client):
