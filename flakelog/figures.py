@@ -22,7 +22,7 @@ from broker.services.context import BrokerServices
 from broker.services.group_lag import group_positions
 from broker.version import VERSION
 from flakelog.metric_table import histogram, sample, samples
-from flakelog.replication_figures import replication_figures
+from flakelog.replication_figures import NAMED_MAX, replication_figures, split_name
 from idgen.claim import WorkerClaim
 from idgen.clock import IdClock
 from idgen.peers import Peers
@@ -205,10 +205,13 @@ def _disk(disk: DiskWatch) -> Iterator[Metric]:
 
 
 def _clock_waits(services: BrokerServices, now_ms: int) -> Iterator[Metric]:
-    waits = services.clock_waits.waiting(now_ms).values()
+    waits = services.clock_waits.waiting(now_ms)
     yield sample("flakelog_partitions_waiting_for_clock", len(waits))
-    longest_ms = max((wait.waiting_ms for wait in waits), default=0)
+    longest_ms = max((wait.waiting_ms for wait in waits.values()), default=0)
     yield sample("flakelog_clock_wait_max_seconds", longest_ms / 1000)
+    named = islice(waits.items(), NAMED_MAX)
+    seconds = ((split_name(name), wait.waiting_ms / 1000) for name, wait in named)
+    yield samples("flakelog_partition_clock_wait_seconds", seconds)
     yield sample("flakelog_partitions_ahead_of_clock", len(services.clock_waits.ahead(now_ms)))
 
 

@@ -157,6 +157,13 @@ SERVER = {
             "Partitions that refuse messages, because their last ids are ahead of the clock",
         ),
         ("clock_wait_max_seconds", GAUGE, "For how long the first of them has refused messages"),
+        (
+            "partition_clock_wait_seconds",
+            GAUGE,
+            "For how long each has refused messages; 50 of them at most",
+            "topic",
+            "partition",
+        ),
     ),
 }
 """The metrics of `flakelog server` and `flakelog idgen`, by subject."""
@@ -168,6 +175,14 @@ REPLICATION = {
         ("under_min_isr_partitions", GAUGE, "Partitions led here with fewer in sync than min.insync.replicas"),
         ("at_min_isr_partitions", GAUGE, "Partitions led here with exactly min.insync.replicas in sync"),
         ("failed_partitions", GAUGE, "Partitions that this broker has stopped to copy; /health says why"),
+        (
+            "partition_problem",
+            GAUGE,
+            "1 for a partition counted above, or below as without a leader; 50 of each problem at most",
+            "topic",
+            "partition",
+            "problem",
+        ),
         ("isr_shrinks_total", COUNTER, "Times the ISR of a partition led here lost a member that was late"),
         ("isr_expands_total", COUNTER, "Times it got a member that has caught up"),
         ("failed_isr_updates_total", COUNTER, "ISRs that the controller refused, or gave no answer to"),

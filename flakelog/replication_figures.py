@@ -3,13 +3,14 @@
 A server alone, and a cluster without `flakelog.replication.enable`, has none of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from prometheus_client.core import Metric
 
 from broker.cluster.controller import Controller
 from broker.cluster.controller_context import ControllerContext, ReplicaState
+from broker.cluster.documents import TopicPartition
 from broker.cluster.preferred_leaders import led_by_others
 from broker.log.partition_log import PartitionLog
 from broker.membership.replica_manager import ReplicaManager
@@ -17,18 +18,29 @@ from broker.metrics import TopicFigures
 from broker.services.context import BrokerServices
 from flakelog.metric_table import sample, samples
 
+NAMED_MAX = 50
+"""Partitions that a metric names of each problem, so that an outage of thousands does not flood what scrapes it."""
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the topic and the number of a partition's name."""
+    topic, _, number = name.rpartition("-")
+    return topic, number
+
 
 def replication_figures(services: BrokerServices, total: TopicFigures, partitions_max: int) -> Iterator[Metric]:
     """Yield the figures, with the lag of `partitions_max` partitions that are led here, and as many followed."""
     replication, member = services.replication, services.member
     if replication is None or member is None:
         return
+    offline = member.controller.context.partitions_with_offline_leader() if member.controller.is_active else []
     yield from _partitions(replication, led_here(services))
+    yield samples("flakelog_partition_problem", _problems(replication, offline))
     yield from _isr_changes(replication)
     yield from _lags(replication, partitions_max)
     yield sample("flakelog_replication_in_bytes_total", total.replication_in)
     yield sample("flakelog_replication_out_bytes_total", total.replication_out)
-    yield from _controller(member.controller)
+    yield from _controller(member.controller, len(offline))
     yield sample("flakelog_image_stale", member.stale_image.problem is not None)
 
 
@@ -46,6 +58,23 @@ def _partitions(replication: ReplicaManager, led: int) -> Iterator[Metric]:
     one_copy = led - len(partitions)  # its only copy is the minimum
     yield sample("flakelog_at_min_isr_partitions", one_copy + sum(partition.is_at_min_isr for partition in partitions))
     yield sample("flakelog_failed_partitions", len(replication.followed.failed))
+
+
+def _problems(
+    replication: ReplicaManager, offline: Iterable[TopicPartition]
+) -> Iterator[tuple[tuple[str, str, str], int]]:
+    """Yield the labels of partitions with a problem. The controller alone knows which ones of the cluster are offline.
+    """
+    led = replication.led.all()
+    names = {
+        "under_replicated": (partition.log.name for partition in led if partition.is_under_replicated),
+        "under_min_isr": (partition.log.name for partition in led if not partition.has_min_isr),
+        "failed": iter(replication.followed.failed),
+        "no_leader": map(str, offline),
+    }
+    for problem, some in names.items():
+        for name in islice(some, NAMED_MAX):
+            yield (*split_name(name), problem), 1
 
 
 def _isr_changes(replication: ReplicaManager) -> Iterator[Metric]:
@@ -67,9 +96,8 @@ def _labels(log: PartitionLog, follower_id: int) -> tuple[str, int, int]:
     return log.topic, log.partition, follower_id
 
 
-def _controller(controller: Controller) -> Iterator[Metric]:
+def _controller(controller: Controller, offline: int) -> Iterator[Metric]:
     context, is_active = controller.context, controller.is_active
-    offline = len(context.partitions_with_offline_leader()) if is_active else 0
     yield sample("flakelog_active_controller", is_active)
     yield sample("flakelog_controller_offline_partitions", offline)
     yield sample("flakelog_controller_preferred_replica_imbalance", led_by_others(context) if is_active else 0)

@@ -173,6 +173,24 @@ def test_the_controller_counts_what_concerns_the_whole_cluster(cluster):
     assert shown(cluster, 2, *names) == (1, 1, 2), "flights is led by 2 now, and 1 is its preferred leader"
 
 
+def test_partitions_with_a_problem_are_named_by_the_broker_that_counts_them(cluster):
+    assert "partition_problem" not in figures(cluster, 1)
+    cluster.create("late-flights", replicas=(3,), min_insync_replicas=1)
+    cluster.kill_and_expire(3)
+    lacks_a_copy, no_leader = ("flights", "0", "under_replicated"), ("late-flights", "0", "no_leader")
+    assert figures(cluster, 1)["partition_problem"] == {lacks_a_copy: 1, no_leader: 1}
+    assert "partition_problem" not in figures(cluster, 2)
+    cluster.kill_and_expire(2)
+    assert ("flights", "0", "under_min_isr") in figures(cluster, 1)["partition_problem"]
+
+
+def test_fifty_partitions_of_a_problem_are_named(cluster):
+    cluster.create("storms", partitions=60)
+    cluster.kill_and_expire(3)
+    assert shown(cluster, 1, "under_replicated_partitions") == (61,)
+    assert len(figures(cluster, 1)["partition_problem"]) == 50
+
+
 def test_the_controller_counts_topics_and_copies_that_are_being_deleted_and_those_that_wait_for_a_broker(cluster):
     names = (
         "controller_topics_to_delete", "controller_topics_ineligible_to_delete",

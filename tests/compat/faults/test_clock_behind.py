@@ -44,6 +44,8 @@ def test_a_partition_a_day_ahead_is_refused_in_time_and_named_by_log_metrics_and
         figures = read(server)
         assert figures["flakelog_partitions_waiting_for_clock", ()] == 1
         assert figures["flakelog_clock_wait_max_seconds", ()] >= 0
+        waits = [labels for name, labels in figures if name == "flakelog_partition_clock_wait_seconds"]
+        assert [set(dict(labels).values()) for labels in waits] == [{TOPIC, "0"}]
         server.wait_for_log("1 partitions refuse messages, because their last ids are ahead of this machine's clock")
 
 
