@@ -143,9 +143,14 @@ def _describe_replication(placement: "Placement") -> None:
 
 
 def why_waiting(partition: "PlacedPartition") -> str:
-    """Return why an offline partition has no leader although brokers with copies are live."""
+    """Return why an offline partition has no leader although brokers with copies are live.
+
+    Metadata look the same during an election, which ends by itself. Only the controller knows whether it has decided to
+    wait: its problems say so then.
+    """
     away, here = _brokers(partition.waits_for), _brokers(partition.untrusted)
-    return f"{partition.name} waits for {away}: {here} may lack records since an unclean stop"
+    waits = f"it waits for {away}, because {here} may lack records since an unclean stop"
+    return f"{partition.name} has no leader: an election is under way, or {waits} (then the controller says so)"
 
 
 def _brokers(broker_ids: "Sequence[int]") -> str:
@@ -287,7 +292,7 @@ def disks(broker: int | None, servers: str, as_json: bool) -> None:
         return
     names = ("broker", "path", "partitions", "bytes", "usable_bytes", "total_bytes", "error")
     heads = [name.upper().replace("_", " ") for name in names]
-    print_table(heads, [[_shown(row[name]) for name in names] for row in rows])
+    print_table(heads, [[disk_cell(name, row[name]) for name in names] for row in rows])
 
 
 def _row(directory: "LogDir") -> dict[str, Any]:
@@ -304,8 +309,9 @@ def _row(directory: "LogDir") -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> Any:
-    return size_of(value) if isinstance(value, int) and value >= 1_000 else value
+def disk_cell(name: str, value: Any) -> Any:
+    """Return the value of a column of `disks` as the table has it: bytes with a unit, and counts in full."""
+    return size_of(value) if name.endswith("bytes") and value is not None and value >= 1_000 else value
 
 
 @cluster.command("zookeeper-acl")

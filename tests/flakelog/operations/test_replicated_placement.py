@@ -5,7 +5,7 @@ import pytest
 from broker.client.blocking import Client
 from broker.client.connection import ClientConnection
 from broker.client.errors import Unreachable
-from flakelog.commands.cluster import why_waiting
+from flakelog.commands.cluster import disk_cell, why_waiting
 from flakelog.operations.cluster import Cluster
 from flakelog.operations.partitions import Replicas
 from flakelog.operations.placement import find_placement, placement_of
@@ -158,6 +158,11 @@ def test_a_minimum_above_the_number_of_copies_counts_as_all_copies():
     assert partition.min_in_sync == 2 and failures(partition) == ["at-min-isr"]
 
 
+def test_a_table_of_disks_counts_partitions_in_full_and_gives_bytes_a_unit():
+    assert [disk_cell("partitions", 3_034), disk_cell("usable_bytes", 3_034)] == [3_034, "3.0 kB"]
+    assert [disk_cell("total_bytes", None), disk_cell("error", None), disk_cell("bytes", 7)] == [None, None, 7]
+
+
 def test_the_cluster_is_described_while_its_controller_is_dead_and_still_registered(cluster):
     client = ClusterClient(cluster)
     find_placement(client)
@@ -178,7 +183,10 @@ def test_an_offline_partition_names_the_live_brokers_that_may_lack_records_and_t
     cluster.later(3_000)
     partition = flights(cluster)
     assert (partition.is_offline, partition.untrusted, partition.waits_for) == (True, (1, 3), (2,))
-    assert why_waiting(partition) == "flights-0 waits for broker 2: brokers 1, 3 may lack records since an unclean stop"
+    assert why_waiting(partition) == (
+        "flights-0 has no leader: an election is under way, or it waits for broker 2, because brokers 1, 3 may lack "
+        "records since an unclean stop (then the controller says so)"
+    )
     cluster.restart(2)
     cluster.later(3_000)
     partition = flights(cluster)
