@@ -461,6 +461,7 @@ class Member:
         self.pending.changed()
         for part in self._parts:
             part.tick(now)
+        self.coordinator_outage.tick(now)
         self.peers.tick(now)
         if self.fetchers is not None:
             self.fetchers.tick(now)
@@ -471,6 +472,7 @@ class Member:
         deadlines = [part.next_deadline_ms() for part in self._parts]
         deadlines += self.peers.next_deadline_ms(), self.producer_id_requests.next_deadline_ms()
         deadlines.append(self.stale_image.next_deadline_ms())
+        deadlines.append(self.coordinator_outage.next_deadline_ms())
         if self.fetchers is not None:
             deadlines.append(self.fetchers.next_deadline_ms())
         if self._may_register:

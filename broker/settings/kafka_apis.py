@@ -160,6 +160,12 @@ DIFFERENCES = (
         "has failed has no leader, as there, and keeps its leader epoch; Kafka begins a new one.",
     ),
     (
+        "ZooKeeper away",
+        "A broker issues only ids that ZooKeeper has confirmed beforehand, because ids must never repeat. So after "
+        "`flakelog.ids.lead.ms` (30 s) without ZooKeeper it refuses Produce, commits and transactions with "
+        "REQUEST_TIMED_OUT, until ZooKeeper is back; Kafka goes on writing. Reads go on.",
+    ),
+    (
         "Listeners",
         "PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL, and on this machine only unless `listeners` says more. Without "
         "`inter.broker.listener.name` brokers use the first one.",

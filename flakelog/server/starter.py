@@ -30,6 +30,7 @@ from broker.security.altered_tls import AlteredTls
 from broker.services.context import BrokerServices
 from broker.services.replica_states import one_copy_warnings
 from broker.stamping.id_stamper import AheadIds
+from coordination.access import is_same_ensemble
 from coordination.port import CoordinationError
 from flakelog.server.bound_broker import BoundBroker, bind_broker
 from flakelog.server.broker_parts import MakeEngine, open_broker, plain_engine
@@ -45,6 +46,7 @@ from flakelog.server.server import Server
 from flakelog.server.tls_ports import open_tls
 from flakelog.server.worker_numbers import WorkerNumbers, open_registry
 from flakelog.settings import Settings, errors_with_origin
+from idgen.claim import WorkerClaim
 from idgen.clock import IdClock
 from idgen.errors import IdError
 from idgen.http_hosts import OwnHosts
@@ -248,6 +250,7 @@ class Starter:
             node = engine.services.node  # the address that clients receive
             claim = yield numbers.claim(host_port(node.host, node.port), LOG, disk_full=disk_full)
             engine.services.id_stamper.worker = claim.usable_worker
+            self._follow_ids(claim, engine.services)
             yield self._claim_ahead(numbers, engine.services)
         if not ports.addresses:
             return None
@@ -255,6 +258,19 @@ class Starter:
         disk_full = engine is not None and engine.services.logs.disk.is_full
         claim = yield numbers.claim(ports.advertised, IDS, number=idgen.ids_worker, disk_full=disk_full)
         return IdService(claim, idgen)
+
+    def _follow_ids(self, claim: WorkerClaim, services: BrokerServices) -> None:
+        """Let the member say when the ids end while the coordinator of the cluster is away."""
+        if services.member is None:
+            return
+        registry, cluster = self._registry, self._settings.server.zookeeper_connect
+        is_shared = registry is None or (cluster is not None and is_same_ensemble(registry, cluster))
+
+        def ids_end_ms() -> int | None:
+            is_bounded = is_shared or claim.problem is not None
+            return claim.worker.limit_ms if is_bounded and claim.worker is not None else None
+
+        services.member.coordinator_outage.ids_end_ms = ids_end_ms
 
     @inlineCallbacks
     def _claim_ahead(self, numbers: WorkerNumbers, services: BrokerServices) -> Any:

@@ -111,6 +111,46 @@ def test_a_coordinator_that_does_not_answer_is_a_problem_with_its_name_its_begin
     assert life.member.problems == life.reported == [problem], "it is reported once"
 
 
+def test_an_outage_says_until_when_the_ids_last_and_then_that_writes_are_refused(life):
+    """A broker issues no id that the registry has not confirmed to it, because ids must never repeat."""
+    life.now_ms = 1_764_489_600_000
+    life.member.coordinator_outage.ids_end_ms = lambda: 1_764_489_625_000
+    life.coordinator.cut()
+    life.settle()
+    frozen = "topics and settings cannot be changed, and partitions get no other leaders"
+    going_on = (
+        "ZooKeeper at a:2181 does not answer since 2025-11-30 08:00:00 UTC: reads go on, and writes and commits until "
+        f"2025-11-30 08:00:25 UTC, when the ids of this broker end (flakelog.ids.lead.ms), but {frozen}"
+    )
+    assert life.member.problems == life.reported == [going_on]
+    assert life.member.next_deadline_ms() == 1_764_489_625_000
+    life.now_ms = 1_764_489_625_000
+    life.member.tick(life.now)
+    refused = (
+        "ZooKeeper at a:2181 does not answer since 2025-11-30 08:00:00 UTC: writes and commits are refused since "
+        "2025-11-30 08:00:25 UTC, because the ids of this broker have ended (flakelog.ids.lead.ms); "
+        f"{frozen}. Reads go on"
+    )
+    assert life.member.problems == [refused] and life.reported == [going_on, refused]
+    life.coordinator.heal()
+    life.settle()
+    assert life.member.problems == [] and life.reported[2:] == ["ZooKeeper at a:2181 answers again"]
+    assert life.member.next_deadline_ms() is None
+
+
+def test_an_outage_whose_ids_come_from_another_registry_again_says_that_writes_go_on(life):
+    ends_ms = [2_000]
+    life.member.coordinator_outage.ids_end_ms = lambda: ends_ms[0]
+    life.coordinator.cut()
+    life.now_ms = 3_000
+    life.settle()
+    assert "writes and commits are refused since" in life.member.problems[0]
+    ends_ms[0] = None
+    life.now_ms = life.member.next_deadline_ms()
+    life.member.tick(life.now)
+    assert ": reads and writes go on, but " in life.member.problems[0]
+
+
 @pytest.mark.parametrize("is_over", [False, True], ids=["the session lives", "the session is over"])
 def test_a_coordinator_that_answers_again_is_reported_and_no_problem_any_more(life, is_over):
     life.coordinator.cut()
