@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 
 from broker.client.core import Address
@@ -42,8 +42,6 @@ from broker.security.password_encoder import EncryptedPasswords, PasswordEncoder
 from broker.security.principal_rules import ANONYMOUS
 from broker.settings.config import BrokerConfig, parse_super_users
 from broker.waiting.purgatory import Delayed, Purgatory
-from broker.wire.errors import ErrorCode
-from broker.wire.inter_broker import ControlledShutdownRequest
 from coordination.port import ConnectionLost, CoordinationError, Coordinator, SessionLost
 from coordination.sessions import open_session
 from coordination.socket_folder import SocketFolder
@@ -53,6 +51,7 @@ from flakelog.listeners import PLAINTEXT, parse_names
 from flakelog.machine import boot_id
 from flakelog.server.bound_broker import BoundBroker
 from flakelog.server.cluster_coordinator import PROCESSES, ClusterCoordinator, ClusterDirectory, name_of
+from flakelog.server.controlled_shutdown import ControlledShutdown
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
 from flakelog.server.own_socket import CONSOLE
 from flakelog.server.sasl_secret import keep_secret, secret_of
@@ -64,9 +63,6 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.1
 CHECK_S = 1.0
-SHUTDOWN_TIMEOUT_MS = 30_000
-ORDERS_S = 2.0
-"""How long a controller that stops waits for the answers to its last orders."""
 
 
 @inlineCallbacks
@@ -285,59 +281,11 @@ class ClusterPart:
         server = self._settings.server
         if self.member.is_registered and server.controlled_shutdown_enable:
             self.member.leave()
-            for attempt in range(server.controlled_shutdown_max_retries):
-                if attempt:
-                    yield self._back_off(server.controlled_shutdown_retry_backoff_ms / 1000)
-                if self._is_last or (yield self._shut_down()):
-                    break
-            yield self._orders_taken()
+            network = self._bound.network
+            yield ControlledShutdown(self.member, server, network.now, network.turn, self._reactor, self._report).ask()
         self.member.controller.stop(self._bound.network.now())
         self.coordination.stop()
         self.peers.stop()
-
-    @inlineCallbacks
-    def _orders_taken(self) -> Any:
-        """Wait until the others have answered what this broker has ordered, if it is their controller.
-
-        Its last orders say who leads in its place. Without them, the others hear that from the next controller only.
-        """
-        controller = self.member.controller
-        sent, end_s = controller.sent, self._reactor.seconds() + ORDERS_S
-        while controller.is_active and not controller.have_answered(sent) and self._reactor.seconds() < end_s:
-            yield deferLater(self._reactor, RETRY_S)
-
-    @property
-    def _is_last(self) -> bool:
-        """True if no other broker lives."""
-        return self.member.image.live_ids <= {self._bound.config.node_id}
-
-    @inlineCallbacks
-    def _back_off(self, seconds: float) -> Any:
-        """Wait before the controller is asked again.
-
-        A controller that stops too is soon replaced: then the wait ends, because the new one can be asked at once.
-        """
-        image, end_s = self.member.image, self._reactor.seconds() + seconds
-        replaced = image.controller_id
-        while image.controller_id == replaced and not self._is_last and self._reactor.seconds() < end_s:
-            yield deferLater(self._reactor, RETRY_S)
-
-    def _shut_down(self) -> "Deferred[bool]":
-        """Ask the controller once; fire with True if it has moved all that it can move."""
-        member, answer = self.member, Deferred[bool]()
-        request = ControlledShutdownRequest(
-            broker_id=self._bound.config.node_id,  # type: ignore[arg-type]
-            broker_epoch=member.broker_epoch,  # type: ignore[arg-type]
-        )
-
-        def answered(response: Any, at: Any) -> None:
-            is_done = response is not None and response.error_code == ErrorCode.NONE
-            answer.callback(is_done and not response.remaining_partitions)
-
-        now = self._bound.network.now()
-        member.peers.ask(member.image.controller_id, request, answered, now, timeout_ms=SHUTDOWN_TIMEOUT_MS)
-        self._bound.network.turn()
-        return answer
 
 
 def _connect_local(
