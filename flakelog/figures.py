@@ -112,6 +112,8 @@ def _tls(tls: AlteredTls) -> Iterator[Metric]:
     yield samples("flakelog_tls_handshakes_total", (((outcome,), number) for outcome, number in outcomes))
     expiries = (((name,), listener.expires_ms / 1_000) for name, listener in sorted(tls.listeners.items()))
     yield samples("flakelog_tls_certificate_expiry_seconds", expiries)
+    refusals = tls.refusals()
+    yield samples("flakelog_tls_refused", (((name,), name in refusals) for name in sorted(tls.listeners)))
 
 
 def _sasl(figures: AuthenticationFigures) -> Iterator[Metric]:

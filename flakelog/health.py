@@ -30,13 +30,14 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
     waits = _clock_waits(server)
     problem = next((claim.problem for claim in server.claims if claim.problem is not None), None)
     full = _full_disk(server)
+    tls_refused = server.tls.refusals()
     replicas = None if server.engine is None else replica_states(server.engine.services)
     member = None if server.engine is None else server.engine.services.member
     fine = not offline and problem is None and not waits and full is None
     if member is not None:
         fine = fine and member.coordinator_outage.problem is None and member.stale_image.problem is None
         fine = fine and not member.controller.unreached
-    healthy = fine and (replicas is None or replicas.are_well)
+    healthy = fine and not tls_refused and (replicas is None or replicas.are_well)
     return healthy, {
         "healthy": healthy,
         "addresses": server.addresses,
@@ -47,6 +48,7 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
         "partitions_offline": offline,
         "partitions_waiting_for_clock": waits,
         "disk_full": full,
+        "tls_refused": tls_refused,
         "cluster": _cluster(server, replicas),
     }
 

@@ -45,6 +45,7 @@ SERVER = {
         ("tls_handshakes", GAUGE, "TLS handshakes that are under way or wait for others"),
         ("tls_handshakes_total", COUNTER, "TLS handshakes that ended, by outcome: succeeded or failed", "outcome"),
         ("tls_certificate_expiry_seconds", GAUGE, "When a listener's certificate expires, in Unix seconds", "listener"),
+        ("tls_refused", GAUGE, "1 while a listener keeps old keys or trust, as its new ones were refused", "listener"),
         ("sasl_authentications", GAUGE, "Clients that authenticate by SASL, or wait for others that do"),
         ("sasl_authentications_total", COUNTER, "Logins by SASL that ended: succeeded or failed", "outcome"),
         ("sasl_expired_connections_total", COUNTER, "Connections closed because their session had expired"),

@@ -22,12 +22,14 @@ from broker.security.tls_context import (
     signature_of,
     trust,
 )
-from broker.security.tls_endpoint import check_handshake
+from broker.security.tls_endpoint import HandshakeRefused, check_handshake
 from idgen.settings import InvalidSetting
 
 LOOK_AGAIN_MS = 60_000
 """How often files that were refused are read again, once the present settings no longer work."""
 PRESENT, SAME = "one with the present settings", "one with the same settings"
+NAMED_AUTHORITIES = 5
+"""How many new authorities a line of the log names."""
 
 
 class NotValidNow(InvalidSetting):
@@ -73,7 +75,7 @@ class ListenerTls:
         self._awaited = config
         """The settings whose certificate was refused because it is not valid before `_valid_from_ms`."""
         self._valid_from_ms = inf
-        self._refusal: tuple[TlsConfig, str] | None = None
+        self._refusal: tuple[TlsConfig, InvalidSetting] | None = None
         """The settings whose files `refresh` refused and why, None if it took them. `_looked_ms` is when."""
         self._looked_ms = 0
         self._signature = self._files_now(config)
@@ -87,7 +89,7 @@ class ListenerTls:
         """
         self._has_begun = True
         if self._serves_brokers:
-            _check_handshakes(self._present, self._present, SAME)
+            _check_handshakes(self._present, None)
         self.name_invalid()
 
     @property
@@ -104,6 +106,11 @@ class ListenerTls:
     def awaits_certificate(self) -> bool:
         """Return True if other settings were refused because their certificate is not valid yet."""
         return self._valid_from_ms != inf
+
+    @property
+    def refusal(self) -> InvalidSetting | None:
+        """Why changed files were refused, so that new connections see older ones. None while the files fit."""
+        return None if self._refusal is None else self._refusal[1]
 
     def name_invalid(self) -> None:
         """Log which certificate clients refuse now because of its dates, if there is one."""
@@ -164,9 +171,8 @@ class ListenerTls:
             raise InvalidSetting("ssl.keystore.location", _keystore_shown(config), wrong)
         if self._serves_brokers:
             self._check_dates(loaded)
-            if self._has_begun and self._present_works():
-                _check_handshakes(loaded, self._present, PRESENT)
-            _check_handshakes(loaded, loaded, SAME)
+            is_compared = self._has_begun and self._present_works()
+            _check_handshakes(loaded, self._present if is_compared else None)
         return loaded
 
     def _check_dates(self, loaded: "_LoadedTls") -> None:
@@ -206,15 +212,16 @@ class ListenerTls:
         else:
             return
         self._signature, self._looked_ms = signature, self._wall_ms()
+        before, refusal = self._present, self._refusal
         try:
             self._use(config)
         except InvalidSetting as error:
-            if self._refusal != (config, str(error)):
-                self._log(f"listener {self.listener} keeps its certificate: {error}")
-            self._refusal = config, str(error)
+            if refusal is None or (refusal[0], str(refusal[1])) != (config, str(error)):
+                self._log(f"listener {self.listener} keeps its certificate and authorities: {error}")
+            self._refusal = config, error
         else:
-            subject = distinguished_name(self._present.material.own.subject)
-            self._log(f"listener {self.listener} has a new certificate: {subject}, until {_date(self.expires_ms)}")
+            for change in _changes(before, self._present):
+                self._log(f"listener {self.listener} {change}")
             self.name_invalid()
 
     def _must_look_again(self) -> bool:
@@ -275,23 +282,59 @@ def _load(config: TlsConfig, *, serves_brokers: bool) -> _LoadedTls:
     return _LoadedTls(config, material, authorities, server, client)
 
 
-def _check_handshakes(new: _LoadedTls, other: _LoadedTls, shown: str) -> None:
-    """Raise InvalidSetting unless a broker with new settings and another one can connect to each other.
+def _changes(before: _LoadedTls, now: _LoadedTls) -> list[str]:
+    """Return the lines of the log, without the listener's name, about files that were read again and taken."""
+    changes, own = [], now.material
+    if own.chain != before.material.chain:
+        changes.append(f"has a new certificate: {distinguished_name(own.own.subject)}, until {_date(own.expires_ms)}")
+    if set(now.authorities) != set(before.authorities):
+        names = [distinguished_name(authority.subject) for authority in now.authorities]
+        left_out = len(names) - NAMED_AUTHORITIES
+        more = f" and {left_out} more" if left_out > 0 else ""
+        changes.append(f"has new authorities: {'; '.join(names[:NAMED_AUTHORITIES])}{more}")
+    return changes or ["has read its files again: they have its present certificate and authorities"]
 
-    `shown` is the other one in the error.
+
+def _check_handshakes(new: _LoadedTls, present: _LoadedTls | None) -> None:
+    """Raise InvalidSetting unless brokers with new settings can connect to each other, and to one with the present.
+
+    The error names the authorities if the new ones refuse the present certificate, and otherwise the new certificate.
+    New authorities that refuse the new certificate are named if the certificate is the present one.
     """
+    if present is not None:
+        for client, server in ((present, new), (new, present)):
+            try:
+                _shake_hands(client, server)
+            except HandshakeRefused as error:
+                refuses = client if error.by_client else server
+                raise _not_fitting(new, present, PRESENT, error.cause, blames_trust=refuses is new) from None
     try:
-        _shake_hands(other, new)
-        if other is not new:
-            _shake_hands(new, other)
-    except ssl.SSLError as error:
-        reason = getattr(error, "verify_message", None) or (error.reason or str(error)).lower().replace("_", " ")
-        wanted = f"a broker with these settings and {shown} could not connect to each other: {reason}"
-        raise InvalidSetting("ssl.keystore.location", _keystore_shown(new.config), wanted) from None
+        _shake_hands(new, new)
+    except HandshakeRefused as error:
+        has_new_trust = present is not None and new.material.chain == present.material.chain
+        raise _not_fitting(new, new, SAME, error.cause, blames_trust=has_new_trust) from None
+
+
+def _not_fitting(
+    new: _LoadedTls, other: _LoadedTls, shown: str, error: ssl.SSLError, *, blames_trust: bool
+) -> InvalidSetting:
+    """Return the error of new settings with which a broker and another one cannot connect. `shown` is the other."""
+    wanted = f"a broker with these settings and {shown} could not connect to each other: "
+    reason = getattr(error, "verify_message", None)
+    if reason is None:  # they have no version or cipher suite in common
+        wanted += (error.reason or str(error)).lower().replace("_", " ")
+        return InvalidSetting("ssl.keystore.location", _keystore_shown(new.config), wanted)
+    truststore = new.config.ssl_truststore_location
+    if blames_trust and new.authorities:
+        name = "ssl.truststore.location" if truststore is not None else "ssl.truststore.certificates"
+        wanted += f"these authorities refuse the certificate in {_keystore_shown(other.config)}: {reason}"
+        return InvalidSetting(name, truststore or "(text)", wanted)
+    wanted += f"the authorities in {_truststore_shown(other)} refuse its certificate: {reason}"
+    return InvalidSetting("ssl.keystore.location", _keystore_shown(new.config), wanted)
 
 
 def _shake_hands(client: _LoadedTls, server: _LoadedTls) -> None:
-    """Connect in memory, without a check of names. Raise ssl.SSLError of the end that refuses the other."""
+    """Connect in memory, without a check of names. Raise HandshakeRefused if one end refuses the other."""
     context = make_client_context(client.config, client.authorities, client.material, checks_name=False)
     check_handshake(context, server.server)
 
@@ -299,6 +342,13 @@ def _shake_hands(client: _LoadedTls, server: _LoadedTls) -> None:
 def _keystore_shown(config: TlsConfig) -> str:
     """Return the file of the certificates, or "(text)" if the setting has them itself."""
     return config.ssl_keystore_location or "(text)"
+
+
+def _truststore_shown(loaded: _LoadedTls) -> str:
+    """Return the file of the authorities, or where they are if the setting names none."""
+    if not loaded.authorities:
+        return "the trust store of this machine"
+    return loaded.config.ssl_truststore_location or "ssl.truststore.certificates"
 
 
 def _date(ms: int) -> str:

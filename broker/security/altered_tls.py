@@ -22,6 +22,10 @@ class Listener(Protocol):
         """When its certificates expire, in Unix ms."""
 
     @property
+    def refusal(self) -> InvalidSetting | None:
+        """Why changed files were refused, so that new connections see older ones. None while the files fit."""
+
+    @property
     def awaits_certificate(self) -> bool:
         """Return True if other settings were refused because their certificate is not valid yet."""
 
@@ -46,6 +50,9 @@ class AlteredTls:
         handshakes: HandshakeFigures | None = None,
     ) -> None:
         self._given = given
+        self._properties = given
+        self._refused: dict[str, tuple[TlsConfig | None, InvalidSetting]] = {}
+        """The altered settings that a listener refused, None if they are no settings at all, and why, by its name."""
         self.listeners = listeners
         self._report = report
         self.handshakes = handshakes or HandshakeFigures()
@@ -74,12 +81,14 @@ class AlteredTls:
     def use(self, altered: Mapping[str, str]) -> None:
         """Use the settings with these alterations. A listener that cannot use them keeps its own, and a line says why.
         """
-        properties = {**self._given, **altered}
+        properties = self._properties = {**self._given, **altered}
         try:
             self.config = from_properties(TlsConfig, properties)
         except InvalidSetting as error:
             self._report(f"altered TLS settings are not used: {error}")
+        self._refused.clear()
         for name, listener in self.listeners.items():
+            config = None
             try:
                 config = tls_of(name, properties)
                 if config != listener.config or listener.awaits_certificate:
@@ -87,3 +96,23 @@ class AlteredTls:
                         listener.use(config)
             except InvalidSetting as error:
                 self._report(f"listener {name} keeps its TLS settings: {error}")
+                self._refused[name] = config, error
+
+    def refusals(self) -> dict[str, str]:
+        """Return why listeners serve with older keys or authorities than their files or settings have, by name.
+
+        A restart uses the refused ones, so it may fail. A listener is listed until its files fit, or are back.
+        """
+        return {name: str(why) for name, listener in self.listeners.items() if (why := self._refusal(name, listener))}
+
+    def _refusal(self, name: str, listener: Listener) -> InvalidSetting | None:
+        config, why = self._refused.get(name, (listener.config, None))
+        if why is not None and config != listener.config:
+            return why
+        if listener.refusal is None:
+            return None
+        try:
+            with errors_as_given(name, self._properties, TLS_SETTINGS):
+                raise listener.refusal
+        except InvalidSetting as given:
+            return given

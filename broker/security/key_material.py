@@ -108,7 +108,7 @@ def read_authorities(config: TlsConfig, read: ReadFile) -> tuple[x509.Certificat
     if config.ssl_truststore_type.upper() == PEM:
         _refuse_store_password("ssl.truststore", config.ssl_truststore_password)
         name, data = _one_source("ssl.truststore", location, read, "ssl.truststore.certificates", text)
-        return _certificates(name, data)
+        return _certificates(name, data, location or "(text)")
     if location is None:
         raise InvalidSetting("ssl.truststore.certificates", "(text)", f"is PEM text: set ssl.truststore.type={PEM}")
     data = _read("ssl.truststore.location", location, read)

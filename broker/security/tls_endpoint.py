@@ -25,6 +25,15 @@ HANDSHAKE_TURNS = 5
 """The most turns of each end in a handshake in memory; the longest one, of TLS 1.2, takes three."""
 
 
+class HandshakeRefused(ssl.SSLError):
+    """An end of a handshake refuses the other one. `by_client` says which end, and `cause` has OpenSSL's reason."""
+
+    def __init__(self, cause: ssl.SSLError, *, by_client: bool) -> None:
+        super().__init__(*cause.args)
+        self.cause = cause
+        self.by_client = by_client
+
+
 class TlsEndpoint:
     """The end of a client, which names its server, or the end of a server."""
 
@@ -103,7 +112,7 @@ class TlsEndpoint:
 
 
 def check_handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
-    """Let two contexts shake hands in memory. Raise ssl.SSLError of the end that refuses the other.
+    """Let two contexts shake hands in memory. Raise HandshakeRefused if one refuses the other.
 
     The client must not check names, because the server has none here.
     """
@@ -112,7 +121,10 @@ def check_handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
     for _ in range(HANDSHAKE_TURNS):
         for number, (end, peer) in enumerate((ends, ends[::-1])):
             if not are_over[number]:
-                are_over[number] = end.shake_hands()
+                try:
+                    are_over[number] = end.shake_hands()
+                except ssl.SSLError as error:
+                    raise HandshakeRefused(error, by_client=end is ends[0]) from error
             peer.incoming.write(end.outgoing.read())
         if all(are_over):
             return

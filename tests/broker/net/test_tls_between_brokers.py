@@ -27,9 +27,38 @@ def test_the_listener_of_brokers_keeps_its_certificate_if_it_does_not_trust_the_
     listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
     (line,) = listener.renew(STRANGER)
     assert line.startswith(
-        f"listener SSL keeps its certificate: ssl.keystore.location={listener.file}: a broker with these settings and "
-        "one with the present settings could not connect to each other: "
+        f"listener SSL keeps its certificate and authorities: ssl.keystore.location={listener.file}: a broker with "
+        "these settings and one with the present settings could not connect to each other: the authorities in "
+        "ssl.truststore.certificates refuse its certificate: "
     )
+
+
+@pytest.mark.parametrize("client_auth", ["required", "none"])
+def test_new_authorities_that_refuse_the_certificate_of_brokers_are_named_and_not_it(tmp_path, client_auth):
+    trust_file = AUTHORITY.write_pem(tmp_path / "trusted.pem")
+    listener = Renewed(tmp_path / "b.pem", serves_brokers=True, trust_file=trust_file, ssl_client_auth=client_auth)
+    STRANGER.write_pem(trust_file)
+    (line,) = listener.refresh()
+    assert line.startswith(
+        f"listener SSL keeps its certificate and authorities: ssl.truststore.location={trust_file}: a broker with these"
+        " settings and one with the present settings could not connect to each other: these authorities refuse the "
+        f"certificate in {listener.file}: "
+    )
+
+
+def test_a_start_names_the_file_of_the_authorities_that_refuse_the_certificate(tmp_path):
+    file, trust_file = STRANGER.issue("broker").write_pem(tmp_path / "b.pem"), AUTHORITY.write_pem(tmp_path / "t.pem")
+    config = config_of(file, trust_file=trust_file)
+    tls = ListenerTls("SSL", config, print, "use TLS", wall_ms=now_ms, serves_brokers=True)
+    with pytest.raises(InvalidSetting, match=f"{file}: .*: the authorities in {trust_file} refuse its certificate: "):
+        tls.begin()
+
+
+def test_a_file_of_authorities_without_a_certificate_is_named(tmp_path):
+    (tmp_path / "t.pem").write_text("-----BEGIN NOTHING-----")
+    file = AUTHORITY.issue("broker").write_pem(tmp_path / "b.pem")
+    with pytest.raises(InvalidSetting, match=f"ssl.truststore.location={tmp_path / 't.pem'}: has no certificate"):
+        ListenerTls("SSL", config_of(file, trust_file=tmp_path / "t.pem"), print, "use TLS", wall_ms=now_ms)
 
 
 def test_a_listener_of_clients_alone_takes_a_certificate_of_any_authority(tmp_path):
@@ -114,7 +143,7 @@ def test_an_authority_of_brokers_that_has_expired_is_replaced_by_its_renewal(tmp
         tls.begin()
     trust_file.write_text(AUTHORITY.pem())
     tls.refresh()
-    assert log[-1].startswith("listener SSL has a new certificate")
+    assert log[-1].startswith("listener SSL has new authorities: CN=")
 
 
 def test_files_that_brokers_refused_are_taken_once_the_present_certificate_has_expired(tmp_path):
@@ -190,7 +219,7 @@ def test_a_start_whose_altered_settings_do_not_work_keeps_those_of_its_file_and_
 def test_a_start_without_any_settings_that_work_is_refused(tmp_path):
     broker = Restarted(tmp_path, begins_days=-9, ends_days=-2)
     broker.settings.use({})
-    with pytest.raises(InvalidSetting, match="could not connect to each other: certificate has expired"):
+    with pytest.raises(InvalidSetting, match="trusted.pem refuse its certificate: certificate has expired"):
         broker.settings.begin()
 
 

@@ -6,6 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from broker.security.altered_tls import AlteredTls
+from flakelog.testing.authority import Authority
 from idgen.settings import InvalidSetting
 from tests.broker.net.renewed_tls import DAY_MS, Renewed, config_of
 from tests.broker.net.tls_pair import AUTHORITY
@@ -42,7 +43,7 @@ def test_the_listener_of_brokers_keeps_its_certificate_if_the_new_one_has_expire
     listener = Renewed(tmp_path / "broker.pem", serves_brokers=True)
     before_ms = listener.tls.expires_ms
     (line,) = listener.renew(begins_days=-9, ends_days=-2)
-    refused = f"listener SSL keeps its certificate: ssl.keystore.location={listener.file}: "
+    refused = f"listener SSL keeps its certificate and authorities: ssl.keystore.location={listener.file}: "
     assert line.startswith(f"{refused}other brokers would refuse it: the certificate CN=broker expired on")
     assert listener.tls.expires_ms == before_ms and listener.refresh() == []
     with pytest.raises(InvalidSetting, match="other brokers would refuse it"):
@@ -100,6 +101,53 @@ def test_an_alteration_that_is_taken_back_before_its_certificate_is_valid_is_not
     altered.use({})
     listener.now_ms += 2 * DAY_MS + 1_000
     assert listener.refresh() == [] and listener.tls.config.ssl_keystore_location == str(listener.file)
+
+
+def test_files_that_were_refused_are_a_refusal_until_they_are_back_or_fit(tmp_path):
+    listener = Renewed(tmp_path / "broker.pem")
+    good = listener.file.read_bytes()
+    assert listener.tls.refusal is None
+    listener.file.unlink()
+    (line,) = listener.refresh()
+    wanted = f"ssl.keystore.location={listener.file}: cannot be read: No such file or directory"
+    assert str(listener.tls.refusal) == wanted
+    assert line.endswith(wanted) and listener.refresh() == []
+    listener.file.write_bytes(good)
+    back = "listener SSL has read its files again: they have its present certificate and authorities"
+    assert (listener.refresh(), listener.tls.refusal) == ([back], None)
+    listener.file.write_text("half")
+    listener.refresh()
+    assert listener.tls.refusal is not None
+    listener.renew(ends_days=60)
+    assert listener.tls.refusal is None
+
+
+def test_a_file_of_authorities_that_changes_alone_is_no_new_certificate(tmp_path):
+    trust_file = AUTHORITY.write_pem(tmp_path / "trusted.pem")
+    listener = Renewed(tmp_path / "broker.pem", trust_file=trust_file)
+    trust_file.write_text(AUTHORITY.pem() + Authority("Other authority").pem())
+    (line,) = listener.refresh()
+    assert line.startswith("listener SSL has new authorities: CN=") and line.endswith("; CN=Other authority")
+
+
+def test_altered_settings_that_were_refused_are_listed_by_their_own_name_until_they_are_withdrawn(tmp_path):
+    listener = Renewed(tmp_path / "broker.pem")
+    given = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(listener.file),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": AUTHORITY.pem(),
+    }
+    altered = AlteredTls(given, {"SSL": listener.tls}, listener.log.append)
+    assert altered.refusals() == {}
+    altered.use({"listener.name.ssl.ssl.keystore.location": "/none.pem"})
+    wanted = "listener.name.ssl.ssl.keystore.location=/none.pem: cannot be read: No such file or directory"
+    assert altered.refusals() == {"SSL": wanted}
+    altered.use({})
+    assert altered.refusals() == {}
+    listener.file.write_text("half")
+    listener.refresh()
+    assert altered.refusals()["SSL"].startswith(f"ssl.keystore.location={listener.file}: has no PEM private key")
 
 
 def test_an_alteration_waits_for_its_certificate_also_while_the_present_one_is_renewed(tmp_path):

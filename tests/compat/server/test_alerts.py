@@ -35,6 +35,13 @@ FIRING = [
         {"listener": "SSL"},
         "The certificate of SSL at a expires in less than 14 days",
     ),
+    (
+        "FlakelogCertificateRefused",
+        {'flakelog_tls_refused{listener="BROKERS"}': "0 1x30"},
+        "6m",
+        {"listener": "BROKERS"},
+        "The listener BROKERS at a refuses its new keys or authorities",
+    ),
     ("FlakelogPartitionsOffline", {"flakelog_partitions_offline": "0 2x8"}, "1m", {}, "2 partitions of a are offline"),
     (
         "FlakelogNoLeader",
@@ -190,6 +197,7 @@ SOUND = {
     'up{job="topologies"}': "1x400",
     "flakelog_disk_full": "0x400",
     "flakelog_disk_usable_bytes": "1000000000-1000x400",
+    'flakelog_tls_refused{listener="BROKERS"}': "0x100 1x4 0x296",
     "flakelog_partitions_offline": "0x400",
     "flakelog_controller_offline_partitions": "0x100 4x2 0x300",
     "flakelog_unclean_leader_elections_total": "7x400",

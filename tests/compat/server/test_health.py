@@ -12,6 +12,7 @@ from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from idgen.client.blocking import IdClient
 from idgen.client.core import IdServiceError
 from tests.compat.server_process import ServerProcess
+from tests.compat.tls_files import TlsFiles
 from tests.patience import MS, SECONDS, until
 
 
@@ -68,6 +69,31 @@ def test_told_to_stop_again_it_does_not_wait_for_the_rest_of_the_grace(tmp_path,
         begin = server.mark()
         server.start()
         assert "recover" not in server.log_since(begin)
+
+
+def metrics(server):
+    with urlopen(f"http://{server.http}/metrics", timeout=SECONDS) as answer:
+        return answer.read().decode()
+
+
+def test_a_file_that_was_refused_makes_health_and_a_metric_say_so_until_it_fits(tmp_path):
+    own = TlsFiles(tmp_path / "tls")
+    with ServerProcess(tmp_path / "data", own.settings()) as server:
+        assert health(server, "/health")[1]["tls_refused"] == {}
+        assert '\nflakelog_tls_refused{listener="SSL"} 0.0\n' in metrics(server)
+        good = own.broker.read_bytes()
+        own.broker.write_text(own.authority.issue("broker").chain_pem())
+        server.wait_for_log("listener SSL keeps its certificate and authorities: ")
+        status, body = health(server, "/health")
+        wanted = f"ssl.keystore.location={own.broker}: has no PEM private key (-----BEGIN PRIVATE KEY-----)"
+        assert (status, body["healthy"], body["tls_refused"]) == (503, False, {"SSL": wanted})
+        assert health(server, "/health/ready")[0] == 200, "it serves with the old one"
+        assert '\nflakelog_tls_refused{listener="SSL"} 1.0\n' in metrics(server)
+        own.broker.write_bytes(good)
+        server.wait_for_log("listener SSL has read its files again: they have its present certificate and authorities")
+        status, body = health(server, "/health")
+        assert (status, body["tls_refused"]) == (200, {})
+        assert '\nflakelog_tls_refused{listener="SSL"} 0.0\n' in metrics(server)
 
 
 def test_a_partition_that_is_offline_is_named_by_a_server_that_is_ready(tmp_path):

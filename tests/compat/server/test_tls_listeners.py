@@ -207,7 +207,7 @@ def test_a_changed_file_is_a_new_certificate_for_new_connections(files, tmp_path
                 assert (old.subject, new.subject) == ("broker", "second")
                 assert fetch(old, TOPIC) == fetch(new, TOPIC)
             own.broker.write_text(own.authority.issue("third").chain_pem())
-            server.wait_for_log("listener SSL keeps its certificate: ssl.keystore.location=")
+            server.wait_for_log("listener SSL keeps its certificate and authorities: ssl.keystore.location=")
             with TlsConnection(tls(server), own.context()) as new:
                 assert new.subject == "second"
 

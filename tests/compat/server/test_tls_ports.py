@@ -402,7 +402,7 @@ def test_a_changed_file_is_a_new_certificate_for_new_connections(tmp_path):
             old.socket.sendall(b"POST /id HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"id_str" in old.socket.recv(1 << 16)
             http_file.write_text(own.authority.issue("third").chain_pem())
-            server.wait_for_log("listener http keeps its certificate: ssl.keystore.location=")
+            server.wait_for_log("listener http keeps its certificate and authorities: ssl.keystore.location=")
             with TlsConnection(server.http, own.context()) as new:
                 assert new.subject == "second"
         text = get(server, own, "/metrics")[2]
