@@ -16,6 +16,7 @@ from spark_bridge.selection.option_table import TABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 README, CHANGELOG, ARCHITECTURE = ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "docs" / "architecture.md"
+RULES = ROOT / "docs" / "rules-of-the-cluster.md"
 PAPERS = (
     README, CHANGELOG, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "benchmarks" / "README.md",
     ROOT / "tests" / "README.md",
@@ -207,6 +208,32 @@ def definitions_of(path):
             methods = [member for member in getattr(node, "body", ()) if isinstance(member, ast.FunctionDef)]
             names |= {f"{node.name}.{method.name}" for method in methods}
     return names
+
+
+# --- the rules of the cluster ------------------------------------------------------------------------------------
+
+def rules_on_the_page():
+    """Return the text of each rule by its id."""
+    return dict(re.findall(r"^\*\*([EIRSTW]\d)\. (.*?)(?=^\*\*|^## |\Z)", RULES.read_text(), re.MULTILINE | re.DOTALL))
+
+
+def cited_rules(path):
+    """Return the ids of the rules that a program cites, as in "rule W3", "rules R1 to R3, E4", "(W4)" or "E1: ..."."""
+    return set(re.findall(r"\b[EIRSTW][1-9]\b", path.read_text()))
+
+
+def test_each_rule_that_code_or_tests_cite_stands_on_the_page_of_the_rules():
+    places = "broker", "coordination", "flakelog", "tests/broker", "tests/coordination", "tests/simulation"
+    programs = [program for place in places for program in (ROOT / place).rglob("*.py")]
+    citing = {program: cited_rules(program) - rules_on_the_page().keys() for program in programs}
+    unknown = {program.relative_to(ROOT).as_posix(): cited for program, cited in citing.items() if cited}
+    assert not unknown and len(rules_on_the_page()) == 30
+
+
+@pytest.mark.parametrize("rule", rules_on_the_page())
+def test_a_rule_names_a_test_that_cites_it(rule):
+    named = [ROOT / name for name in re.findall(r"`(tests/[^`]+)`", rules_on_the_page()[rule])]
+    assert any(rule in cited_rules(path) for path in named)
 
 
 def test_the_page_of_spark_has_all_options():

@@ -1,6 +1,6 @@
 """Three brokers with one coordinator take orders, settings and their own file as the cluster's rules say.
 
-The rules (E2, S4, ...) are those of the cluster's design; each has a test that names it.
+docs/rules-of-the-cluster.md has the rules (E2, S4, ...).
 """
 
 import pytest
