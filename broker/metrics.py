@@ -1,7 +1,7 @@
 """Figures that the broker counts while it works: requests and their durations, bytes, failures, flushes.
 
-Counting is on the path of every request, so it is a few additions; flakelog.site names the figures when they are
-requested. Figures that the logs have (offsets, sizes) are not counted again here. The figures follow early Kafka's
+Counting is on the path of every request, so it is a few additions; flakelog/figures.py names the figures when they
+are requested. Figures that the logs have (offsets, sizes) are not counted again here. The figures follow early Kafka's
 MBeans (SocketServerStats, BrokerTopicStat, LogFlushStats).
 """
 

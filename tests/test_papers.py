@@ -187,6 +187,13 @@ def test_the_page_of_settings_has_all_of_them(setting_names):
     assert listed <= setting_names
 
 
+@pytest.mark.parametrize("package", ["broker", "flakelog"])
+def test_the_page_of_the_architecture_has_each_folder_of_a_package(package):
+    folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+    rows = re.findall(r"^\| (`\w+/[^|]*) \|", ARCHITECTURE.read_text(), re.MULTILINE)
+    assert folders <= set(re.findall(rf"`{package}/(\w+)/", " ".join(rows)))
+
+
 def rows_of_steps():
     """Return the (files, names) of the steps in the tables of docs/architecture.md."""
     rows = re.findall(r"^\| \d+\. .* \| (.*) \| (.*) \|$", ARCHITECTURE.read_text(), re.MULTILINE)
