@@ -22,6 +22,7 @@ from flakelog.operations import (
     cluster,
     configs,
     elections,
+    group_reset,
     groups,
     partitions,
     quotas,
@@ -173,9 +174,9 @@ class Admin:
     def reset_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Move a group without members, which need not exist, to these offsets.
 
-        As Apache Kafka, the broker does not look whether a log has them.
+        Raise NotPossible if the group has members, or if a log does not have its offset.
         """
-        groups.commit(self._client, group, offsets)
+        group_reset.carry_out(self._client, group_reset.plan_offsets(self._client, group, offsets))
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members, and all that it has committed."""

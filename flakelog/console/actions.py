@@ -5,11 +5,13 @@ where Kafka's protocol can. After the visitor has confirmed that, `carry_out` do
 client of the broker's listener.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
 from broker.client.blocking import Client
+from broker.client.core import Partition
 from broker.client.offset_spec import KINDS, AtTime, Earliest, Latest, OffsetSpec, parse_value
 from broker.services.context import BrokerServices
 from flakelog.console import text
@@ -18,7 +20,7 @@ from flakelog.console.draft import Draft, draft_of
 from flakelog.console.groups import Reader
 from flakelog.console.groups import readers as readers_of
 from flakelog.console.topics import topic_page
-from flakelog.console.visit import BadField, Fields
+from flakelog.console.visit import FIELD_CHARACTERS_MAX, BadField, Fields
 from flakelog.operations import configs, group_reset, letters, mirrors, topics
 from flakelog.operations.handled_letters import HandledLetters
 from flakelog.operations.partitions import is_internal
@@ -28,6 +30,9 @@ from flakelog.visible_text import count_of
 PARTITIONS_SHOWN = 200  # of a group's offsets in a plan
 LETTERS_MAX = 100
 READERS_SHOWN = 200  # groups in the plan of a deletion
+OFFSETS = "offsets"
+"""The field of a confirmed reset that has the offsets of its plan. The log may have grown meanwhile."""
+PLANNED_OFFSETS = re.compile(r"[^*]+(\*\d{1,9}-\d{1,19})+", re.ASCII)
 DELETING = ("cleanup.policy", "retention.bytes", "retention.ms")  # settings by which a log deletes messages
 
 
@@ -286,13 +291,43 @@ def _plan_reset(client: Client, fields: Fields) -> Planned:
         warning += f" {_at_end(len(at_end))}"
     if group.members:
         warning += f" It is {group.state} with {count_of(len(group.members), 'member')}; stop them before you confirm."
+    confirmed = _text_of(reset.after)
     more = len(rows) - PARTITIONS_SHOWN
     if more > 0:
         rows = [*rows[:PARTITIONS_SHOWN], [f"and {more:,} more", "", "", ""]]
     if not at_end:
         rows = [row[:-1] for row in rows]
     head = ("Partition", "Now", "Then", "Why there") if at_end else ("Partition", "Now", "Then")
-    return Planned(sentence, "Reset its offsets", head, rows, warning)
+    return Planned(sentence, "Reset its offsets", head, rows, warning, seen={OFFSETS: confirmed})
+
+
+def _text_of(offsets: Mapping[Partition, int]) -> str:
+    """Return the offsets of a plan as a field of its confirmation: "orders*0-5*1-7 trips*0-2". Raise BadField.
+
+    A form sends these characters as they are, and a topic's name has no asterisk.
+    """
+    topics: dict[str, str] = {}
+    for (topic, number), offset in offsets.items():
+        topics[topic] = f"{topics.get(topic, topic)}*{number}-{offset}"
+    confirmed = " ".join(topics.values())
+    if len(confirmed) > FIELD_CHARACTERS_MAX:
+        partitions = count_of(len(offsets), "partition")
+        instead = "name a topic, or use `flakelog group reset-offsets`"
+        raise BadField(f"the offsets of {partitions} are more than a form holds; {instead}")
+    return confirmed
+
+
+def _offsets_of(confirmed: str) -> dict[Partition, int]:
+    """Return the offsets of a plan that the visitor has confirmed. Raise BadField."""
+    offsets: dict[Partition, int] = {}
+    for of_topic in confirmed.split(" "):
+        if not PLANNED_OFFSETS.fullmatch(of_topic):
+            raise BadField(f"these are no offsets of a plan; begin again: {of_topic[:40]!r}")
+        topic, *entries = of_topic.split("*")
+        for entry in entries:
+            number, _, offset = entry.partition("-")
+            offsets[topic, int(number)] = int(offset)
+    return offsets
 
 
 def _name_of(spec: OffsetSpec) -> str:
@@ -311,7 +346,10 @@ def _at_end(partitions: int) -> str:
 
 
 def _reset_offsets(client: Client, fields: Fields, task: Task) -> Done:
-    reset = _reset(client, fields)
+    if confirmed := fields.text(OFFSETS):
+        reset = group_reset.plan_offsets(client, fields.text("group"), _offsets_of(confirmed))
+    else:  # a program that confirms what it has not planned
+        reset = _reset(client, fields)
     group_reset.carry_out(client, reset)
     group = reset.group.group_id
     sentence = f"The offsets of {group} were reset in {count_of(len(reset.after), 'partition')}."

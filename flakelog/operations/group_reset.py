@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from broker.client.blocking import Client
 from broker.client.core import Partition
 from broker.client.offset_spec import OffsetSpec, Position
+from broker.client.subscription import check_offset
 from flakelog.operations import groups
 from flakelog.operations.errors import NotPossible
-from flakelog.operations.partitions import partitions_of, positions_of
+from flakelog.operations.partitions import partitions_of, positions_at, positions_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,18 @@ def plan_reset(
     group = groups.describe_group(client, group_id)
     before = groups.committed(client, group_id)
     return GroupReset(group, before, find_targets(client, group_id, before, spec, topics, numbers))
+
+
+def plan_offsets(client: Client, group_id: str, offsets: Mapping[Partition, int]) -> GroupReset:
+    """Plan to move a group, which need not exist, to these offsets.
+
+    Raise ValueError for an offset below 0, NotPossible if a log does not have one of them.
+    """
+    for partition, offset in offsets.items():
+        check_offset(partition, offset)
+    group = groups.describe_group(client, group_id)
+    before = groups.committed(client, group_id)
+    return GroupReset(group, before, positions_at(client, offsets))
 
 
 def find_targets(

@@ -1,7 +1,7 @@
 """Partitions: list them, find the bounds of their logs, and ask many at once, of which some may be offline or deleted.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -11,7 +11,7 @@ from broker.client.core import Partition
 from broker.client.errors import BrokerError, no_leader
 from broker.client.log_record import Record
 from broker.client.offset_lookup import find_bounds, find_offsets, find_positions
-from broker.client.offset_spec import AtOffset, Latest, OffsetSpec, Position
+from broker.client.offset_spec import AtOffset, Bounds, Latest, OffsetSpec, Position
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from flakelog.operations.cluster import partition_sizes
 from flakelog.operations.errors import NotPossible
@@ -99,6 +99,18 @@ def positions_of(
     for (topic, number), (offset, (begin, end), wanted) in positions.items():
         if isinstance(spec, AtOffset) and wanted != offset:
             raise NotPossible(f"{topic}-{number} has offsets {begin} to {end}, not {wanted}")
+    return positions
+
+
+def positions_at(client: Client, offsets: Mapping[Partition, int]) -> dict[Partition, Position]:
+    """Return the position of each partition that has this offset. Raise NotPossible if a log does not have its offset.
+    """
+    positions = {}
+    for (topic, number), (begin, end) in bounds_of_all(client, offsets).items():
+        offset = offsets[topic, number]
+        if not begin <= offset <= end:
+            raise NotPossible(f"{topic}-{number} has offsets {begin} to {end}, not {offset}")
+        positions[topic, number] = Position(offset, Bounds(begin, end), offset)
     return positions
 
 

@@ -8,7 +8,8 @@ import sys
 import pytest
 from confluent_kafka import Consumer
 
-from flakelog.admin import Admin
+from broker.client.blocking import Client
+from flakelog.operations import groups
 from tests.compat.server_process import ROOT, ServerProcess
 from tests.compat.terminal import Terminal
 from tests.patience import SECONDS, until
@@ -206,8 +207,8 @@ def test_a_groups_offsets_are_reset_once_that_was_meant(flakelog, broker):
 def test_the_head_of_a_group_counts_partitions_that_its_lag_leaves_out(flakelog, broker):
     flakelog("topic create grp-d")
     flakelog("produce grp-d", b"a\nb\n")
-    with Admin(broker.address) as admin:
-        admin.reset_offsets("readers-d", {("grp-d", 0): 1_000})
+    with Client(broker.address) as client:
+        groups.commit(client, "readers-d", {("grp-d", 0): 1_000})
     head, *_ = flakelog("group describe readers-d")[1].splitlines()
     assert head == "readers-d: Empty, 0 members, lag 0, committed beyond the end of 1 partition"
     flakelog("group delete readers-d --yes")

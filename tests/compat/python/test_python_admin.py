@@ -11,6 +11,7 @@ from broker.client.errors import BrokerError, ClientError, Unreachable
 from broker.client.producer import Producer
 from flakelog.admin import Admin
 from flakelog.async_admin import CALLS_MAX, AsyncAdmin
+from flakelog.operations.errors import NotPossible
 from tests.compat.numbers_topic import QUICK, WAIT_MS
 from tests.patience import SECONDS
 
@@ -55,7 +56,9 @@ def test_groups_are_described_reset_and_deleted(admin, group_broker, topic, name
     assert admin.lag(name) == {(topic, 0): 4, (topic, 1): 0}
     assert name in {group.group_id for group in admin.groups()}
     admin.create_topic(f"{name}-gone", 1)
-    admin.reset_offsets(name, {(f"{name}-gone", 0): 7})
+    with pytest.raises(NotPossible, match=f"{name}-gone-0 has offsets 0 to 0, not 7"):
+        admin.reset_offsets(name, {(f"{name}-gone", 0): 7})
+    admin.reset_offsets(name, {(f"{name}-gone", 0): 0})
     admin.delete_topic(f"{name}-gone")
     assert admin.lag(name) == {(topic, 0): 4, (topic, 1): 0}
     admin.delete_group(name)

@@ -163,6 +163,38 @@ def test_a_group_is_moved_to_the_last_messages_of_each_partition(world):
     assert groups.committed(world.client, "billing") == {("orders", 0): 2}
 
 
+@pytest.mark.parametrize("fields", [{"to": "latest"}, {"to": "last", "value": "1"}])
+def test_a_reset_commits_the_offsets_that_the_visitor_confirmed_though_the_log_has_grown(trimmed, fields):
+    plan = act(trimmed, "reset-offsets", group="billing", **fields)
+    (row,) = plan.model["planned"].rows
+    trimmed.client.produce("orders", 0, encode_batch([BatchRecord(0, 0, None, b"x")], base_timestamp_ms=WALL_MS))
+    act(trimmed, "reset-offsets", **dict(plan.model["hidden"]), confirmed="yes")
+    assert groups.committed(trimmed.client, "billing") == {("orders", 0): int(row[2])}
+
+
+def test_a_reset_is_refused_if_the_log_has_lost_an_offset_that_the_visitor_confirmed(trimmed):
+    plan = act(trimmed, "reset-offsets", group="billing", to="earliest")
+    delete_records(trimmed.client, {("orders", 0): 3})
+    with pytest.raises(NotPossible, match="orders-0 has offsets 3 to 5, not 2"):
+        act(trimmed, "reset-offsets", **dict(plan.model["hidden"]), confirmed="yes")
+    assert groups.committed(trimmed.client, "billing") == {("orders", 0): 4}
+
+
+@pytest.mark.parametrize("offsets", ["orders", "orders*0", "orders*0-x", "orders*0--1", "*0-1", "orders*0-1-2"])
+def test_confirmed_offsets_that_no_plan_has_are_refused(trimmed, offsets):
+    with pytest.raises(BadField, match="these are no offsets of a plan; begin again"):
+        act(trimmed, "reset-offsets", group="billing", to="latest", offsets=offsets, confirmed="yes")
+
+
+def test_a_reset_of_more_partitions_than_a_form_holds_names_the_command(world):
+    topics = [f"{number:0>200}" for number in range(200)]
+    for topic in topics:
+        world.broker.create(topic)
+    groups.commit(world.client, "billing", {(topic, 0): 0 for topic in topics})
+    with pytest.raises(BadField, match="the offsets of 200 partitions.*`flakelog group reset-offsets`"):
+        act(world, "reset-offsets", group="billing", to="latest")
+
+
 @pytest.mark.parametrize("to", ["offset", "id", "time", "last"])
 def test_a_reset_without_its_value_is_refused_and_never_the_start_of_the_log(world, to):
     world.broker.create("orders")

@@ -7,7 +7,7 @@ from broker.client.offset_spec import AtOffset, AtTime, Earliest, Last, Latest
 from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations import groups
 from flakelog.operations.errors import NotPossible
-from flakelog.operations.group_reset import carry_out, plan_reset
+from flakelog.operations.group_reset import carry_out, plan_offsets, plan_reset
 from flakelog.operations.topics import delete_records
 from tests.broker.engine_client import WALL_MS
 from tests.broker.handlers.consumer_group import Member
@@ -46,6 +46,16 @@ def test_a_plan_has_the_offsets_before_and_after_and_changes_nothing(world, spec
 def test_an_offset_that_a_log_does_not_have_is_refused(world, offset):
     with pytest.raises(NotPossible, match=f"orders-0 has offsets 2 to 5, not {offset}"):
         plan_reset(world.client, "billing", AtOffset(offset))
+    with pytest.raises(NotPossible, match=f"orders-0 has offsets 2 to 5, not {offset}"):
+        plan_offsets(world.client, "billing", {OTHER: 0, LOG: offset})
+
+
+@pytest.mark.parametrize("offset", [2, 5])
+def test_a_plan_may_name_an_offset_for_each_partition(world, offset):
+    reset = plan_offsets(world.client, "billing", {LOG: offset, OTHER: 0})
+    assert (reset.before, reset.at_end) == ({LOG: 4}, [])
+    carry_out(world.client, reset)
+    assert groups.committed(world.client, "billing") == {LOG: offset, OTHER: 0}
 
 
 def test_a_time_after_all_messages_is_the_end_and_the_plan_says_so(world):
