@@ -8,8 +8,8 @@ turn that its ids take, a request waits at most one turn (one millisecond) of ea
 delay a flood, but a flood does not delay its neighbours.
 
 A flood does not delay the rest of the process either, such as a log served by the same reactor. In one reactor
-iteration, all id connections together are answered at most the calls that a `Look` allows. When that budget is used up,
-the turn ends, and all other calls wait in the queue for the next iteration.
+iteration, all id connections together are answered at most the calls that a `TurnBudget` allows. When that budget is
+used up, the turn ends, and all other calls wait in the queue for the next iteration.
 """
 
 from collections import OrderedDict

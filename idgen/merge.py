@@ -1,7 +1,7 @@
 """k-sorted merging: put the ids of several streams, each of them in order or nearly so, into one order.
 
 Ids of one worker ascend. Ids of several workers are k-sorted: a later id can be below an earlier one by at most k ms of
-time (DESIGN: below one second). So an item is ready as soon as an id more than k ms above it has been seen.
+time, below one second by default. So an item is ready as soon as an id more than k ms above it has been seen.
 """
 
 from collections.abc import Callable, Iterable, Iterator

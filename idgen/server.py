@@ -167,8 +167,8 @@ class ClaimDriver:
 class IdQueue:
     """The fair queue of requests that wait for ids, of every protocol, with one timer for all of them.
 
-    The call budget (`Look`) is renewed when the reactor reports that it has handled all events. With a reactor that
-    does not report it, each read renews the budget.
+    The call budget (`TurnBudget`) is renewed when the reactor reports that it has handled all events. With a reactor
+    that does not report it, each read renews the budget.
     """
 
     def __init__(self, service: IdService, clock: IdClock, reactor: Reactor) -> None:

@@ -15,10 +15,10 @@ from idgen.errors import Fenced, LayoutExhausted, LeadExhausted, SequenceExhaust
 from idgen.layout import Layout
 from idgen.sequence_start import SequenceStart
 
-MAX_AHEAD_MS = 500  # DESIGN section 4: keeps k below one second, with as much to spare
+MAX_AHEAD_MS = 500  # keeps k below one second, with as much to spare
 
 
-_run_of = tuple.__new__  # as Run(...), at half its price
+_run_of = tuple.__new__  # as IdRun(...), at half its price
 
 
 class IdRun(NamedTuple):

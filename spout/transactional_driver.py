@@ -19,7 +19,7 @@ WAIT_MS = 10  # between two polls while the sinks hold too much
 
 
 class TransactionalDriver(CoordinatorDriver):
-    """A coordinator that learns of an ack only when the settlement cuts: a spout.settlement.Source.
+    """A coordinator that learns of an ack only when the settlement cuts: a spout.settlement.TransactionalSpout.
 
     It takes the place of the coordinator for the spout's messages, and passes saves and dead letters to the settlement.
     """

@@ -22,6 +22,9 @@ PAPERS = (
     ROOT / "tests" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 )  # fmt: skip
+PACKAGES = (
+    "benchmarks", "broker", "coordination", "flakelog", "idgen", "partition_manager", "spark_bridge", "spout", "tests"
+)  # fmt: skip
 README_LINES_MAX = 200
 ENTRY_WORDS_MAX = 25
 ROAD = re.compile(r"^    transport\.doRead -> .*\n(?:     .*\n)*", re.MULTILINE)  # a Produce's, as file.function
@@ -215,6 +218,13 @@ def definitions_of(path):
             methods = [member for member in getattr(node, "body", ()) if isinstance(member, ast.FunctionDef)]
             names |= {f"{node.name}.{method.name}" for method in methods}
     return names
+
+
+def test_no_program_cites_a_paper_that_the_repository_lacks():
+    papers = {page.name for page in PAPERS}
+    for program in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        cited = set(re.findall(r"(?<![\w/-])[a-z]+\.md\b(?:,? (?:section|theorem)s?)?", program.read_text()))
+        assert cited <= papers, f"{program.relative_to(ROOT)} cites {', '.join(cited - papers)}"
 
 
 # --- the rules of the cluster ------------------------------------------------------------------------------------

@@ -362,7 +362,7 @@ def touches_of(path):
 
 
 def test_a_core_does_not_touch_the_world():
-    """DESIGN's first rule: no clock, no file, no socket, no thread, no chance in a core."""
+    """Rule 1 of CONTRIBUTING.md: no clock, no file, no socket, no thread, no chance in a core."""
     expect_none(
         f"{name_of(path)}:{line} {touch}: {right}, or make the module a SHELL and name it in tests/test_tidy.py"
         for path in CORES

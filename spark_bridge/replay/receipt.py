@@ -1,4 +1,4 @@
-"""The receipt of a replay, and the proof that it matches the manifest (spark.md section 6, step 4).
+"""The receipt of a replay, and the proof that it matches the manifest.
 
     {"flakelog_receipt": 2, "manifest_sha256": "...", "rows": 123, "offset_sum": 456, "checksum": "crc32c:5f0c...",
      "files": {"flights-00000-....parquet": {"rows": 60, "sha256": "..."}, ...},

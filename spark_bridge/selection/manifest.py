@@ -1,4 +1,4 @@
-"""The manifest of a replay: the exact ranges to read, fixed before any task starts (spark.md section 6).
+"""The manifest of a replay: the exact ranges to read, fixed before any task starts.
 
     {"flakelog_manifest": 3,
      "cluster_id": "...", "topic_ids": {"flights": "..."},

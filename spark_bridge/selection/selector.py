@@ -1,4 +1,4 @@
-"""Selectors: a user's description of a read, resolved once to offset ranges (spark.md section 6, step 1).
+"""Selectors: a user's description of a read, resolved once to offset ranges.
 
 A selector has a start, which is inclusive, and an end, which is exclusive. Each is a bound of one of these kinds, and
 the kinds mix freely. Those without `Bound` are positions of broker.client.offset_spec:

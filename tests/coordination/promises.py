@@ -217,7 +217,7 @@ class CoordinatorPromises:
 
 
 class TransactionPromises:
-    """Multi, sequential nodes, czxid and wake-ups, from ZooKeeper's PrepRequestProcessor and cluster.md, section 4."""
+    """Multi, sequential nodes, czxid and wake-ups, as ZooKeeper's PrepRequestProcessor has them."""
 
     @pytest.fixture
     def session(self, world):

@@ -83,7 +83,7 @@ def test_a_cut_session_is_woken_of_a_change_when_it_is_back(world):
 
 
 def test_a_session_that_expires_while_cut_off_is_told_only_when_it_is_back(world):
-    """The end of a session is reported after the connection has healed, as kazoo reports LOST (idgen.md, section 6)."""
+    """The end of a session is reported after the connection has healed, as kazoo reports LOST."""
     session, other = world.connect(), world.connect()
     session.execute(Create("/e", ephemeral=True))
     before = session.session_id

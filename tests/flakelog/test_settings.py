@@ -1,4 +1,4 @@
-"""Settings: a properties file with Kafka's names, the environment and --set over it, validated once (DESIGN 13)."""
+"""Settings: a properties file with Kafka's names, the environment and --set over it, validated once."""
 
 import subprocess
 import sys

@@ -1,5 +1,4 @@
-"""A claim gets a free or a configured worker number, raises its high-water mark, and says why it has no ids
-(idgen.claim; DESIGN section 4, idgen.md sections 1 and 6)."""
+"""A claim gets a free or a configured worker number, raises its high-water mark, and says why it has no ids."""
 
 import pytest
 

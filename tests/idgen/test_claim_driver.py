@@ -70,7 +70,7 @@ def house():
 
 
 def test_two_claims_of_one_session_get_two_numbers(house):
-    """A broker stamps with one number and serves ids with the other (DESIGN section 4)."""
+    """A broker stamps with one number and serves ids with the other."""
     stamping, serving = claim("a"), claim("b")
     assert house.hold(stamping) == [stamping]
     assert house.hold(serving) == [serving]

@@ -1,4 +1,4 @@
-"""A claim that loses its session, its number or an answer issues no id twice (idgen.md section 1 and theorem 2)."""
+"""A claim that loses its session, its number or an answer issues no id twice."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_ids_go_on_without_the_registry_for_the_lead_and_go_on_again_after(sessi
 
 
 def test_a_session_that_expired_is_replaced_and_the_number_kept(session):
-    """Twitter's service reconnected and continued without its node (idgen.md section 1); ours creates it again."""
+    """Twitter's service reconnected and continued without its node; ours creates it again."""
     c = held(session)
     session.cut()
     session.expire()
@@ -44,7 +44,7 @@ def test_a_session_that_expired_is_replaced_and_the_number_kept(session):
 
 
 def test_a_zombie_is_fenced_by_its_next_set_and_claims_anew(session, other):
-    """A process stopped by SIGSTOP for longer than the lead loses its number (idgen.md, theorem 2)."""
+    """A process stopped by SIGSTOP for longer than the lead loses its number."""
     zombie = held(session, "a")
     last = zombie.worker.next_id(NOW + 29_999)
     session.expire()

@@ -1,4 +1,4 @@
-"""idgen.clock: max(wall, last + elapsed on a clock that counts suspend) (DESIGN section 4)."""
+"""idgen.clock: max(wall, last + elapsed on a clock that counts suspend)."""
 
 from hypothesis import given
 from hypothesis import strategies as st

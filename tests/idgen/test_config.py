@@ -1,4 +1,4 @@
-"""idgen.config: settings by their property names, validated once, refused by name (DESIGN section 13)."""
+"""idgen.config: settings by their property names, validated once, refused by name."""
 
 import re
 

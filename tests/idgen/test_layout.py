@@ -1,4 +1,4 @@
-"""idgen.layout, compared with Twitter's snowflake-2010 (IdWorker.scala) and DESIGN section 4."""
+"""idgen.layout, compared with Twitter's snowflake-2010 (IdWorker.scala)."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""idgen.merge: merge streams of ids into one, in the order of the ids (DESIGN section 4: k below one second)."""
+"""idgen.merge: merge streams of ids into one, in the order of the ids (k is below one second)."""
 
 import pytest
 from hypothesis import given

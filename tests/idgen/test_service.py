@@ -1,4 +1,4 @@
-"""idgen.service: answers and refusals of Thrift calls (idgen.md section 1)."""
+"""idgen.service: answers and refusals of Thrift calls."""
 
 import re
 
@@ -69,7 +69,7 @@ def test_ids_spent_ahead_of_the_clock_are_the_shells_to_wait_for(service):
 
 
 def test_a_wall_clock_set_back_too_far_is_a_typed_error_until_it_has_caught_up(service):
-    """Past flakelog.ids.max.skew.ms the id service refuses, while the log continues to stamp (DESIGN section 4)."""
+    """Past flakelog.ids.max.skew.ms the id service refuses, while the log continues to stamp."""
     assert ask(service, "get_id", "agent", skew_ms=10_000).error is None
     assert ask(service, "get_id", "agent", skew_ms=10_001).error.startswith("ClockMovedBackwards: ")
     with pytest.raises(ClockMovedBackwards, match="set back by 10001 ms"):
@@ -89,7 +89,7 @@ def test_a_fenced_worker_is_answered_as_such(service, coordinator):
 
 
 def test_user_agents_are_counted_by_name_up_to_a_limit(coordinator):
-    """Twitter's service kept a counter for every user agent it ever saw (idgen.md section 1)."""
+    """Twitter's service kept a counter for every user agent it ever saw."""
     service = IdService(settle(claim(), coordinator, NOW), IdgenConfig(ids_max_user_agents=2))
     for agent in ("a", "b", "c", "d", "a"):
         service.next_id(agent, NOW, 0)

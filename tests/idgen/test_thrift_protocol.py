@@ -1,4 +1,4 @@
-"""idgen.server.ThriftProtocol on a transport in memory, with clocks that the test sets (DESIGN section 4, rule 4)."""
+"""idgen.server.ThriftProtocol on a transport in memory, with clocks that the test sets."""
 
 import pytest
 from twisted.internet.task import Clock
@@ -92,7 +92,7 @@ def test_a_call_that_must_wait_for_the_clock_waits_by_timer_and_keeps_its_place(
 
 
 def test_a_peer_that_does_not_read_is_not_answered_further_and_not_read_from(house):
-    """With Thrift's TTwisted such a peer left 1.73 M replies unread, RSS 35 -> 174 MB (idgen.md section 5)."""
+    """With Thrift's TTwisted such a peer left 1.73 M replies unread, RSS 35 -> 174 MB."""
     peer = house.connect()
     peer.dataReceived(b"".join(get_ids(5000, seqid=n) for n in range(100)))
     unread = len(peer.transport.value())

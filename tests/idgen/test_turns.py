@@ -274,7 +274,7 @@ def test_what_is_refused_is_paid_for_as_well():
 
 
 def test_the_logs_stamps_wait_for_no_line_of_the_id_service(house):
-    """The log has a separate worker number, and no RPC is on the path of its stamps (DESIGN section 4)."""
+    """The log has a separate worker number, and no RPC is on the path of its stamps."""
     stamps = settle(claim("log", number=7), MemoryCoordinator(Ensemble()), NOW).usable_worker()
     for _ in range(100):
         house.join(*many(100_000, times=10))

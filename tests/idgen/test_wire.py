@@ -156,7 +156,6 @@ def test_calls_come_out_whole_however_the_bytes_are_cut(data):
 
 
 def test_byte_by_byte():
-    """style.md (d): feed every decoder byte by byte."""
     decoder = CallDecoder()
     frame = encode_call(Call("get_ids", 1, "agent", 10))
     decoded = [call for byte in frame * 2 for call in decoder.calls(bytes([byte]))]

@@ -1,4 +1,4 @@
-"""idgen.worker: strictly rising ids, the run-ahead bound, the fence (DESIGN section 4)."""
+"""idgen.worker: strictly rising ids, the run-ahead bound, the fence."""
 
 import copy
 import pickle
@@ -39,7 +39,7 @@ def test_after_4096_ids_the_next_is_borrowed_from_the_next_millisecond():
 
 
 def test_ids_run_ahead_500_ms_and_then_say_when_to_ask_again():
-    """k stays below one second (DESIGN section 4), and retry_at_ms replaces tilNextMillis' spinning (style.md 14)."""
+    """k stays below one second, and retry_at_ms replaces tilNextMillis' spinning."""
     w = worker()
     ids = flat(w.next_ids(501 * 4096, now_ms=NOW))
     assert parts(ids[-1]).time_ms == NOW + 500
@@ -121,7 +121,7 @@ def test_a_batch_that_can_never_be_is_refused_by_number(n):
 @pytest.mark.parametrize("ahead_ms", [-5, 0, 3])
 @pytest.mark.parametrize("sequence", [0, 4095])
 def test_ids_are_above_the_floor_whichever_worker_it_is_of(other, ahead_ms, sequence):
-    """A partition's last id is the floor for stamps, also after its leader has moved (DESIGN section 4)."""
+    """A partition's last id is the floor for stamps, also after its leader has moved."""
     floor = LAYOUT.pack(NOW + ahead_ms, other, sequence)
     ids = flat(worker().next_ids(10, now_ms=NOW, floor=floor))
     assert floor < ids[0] and ids == sorted(set(ids))
@@ -177,7 +177,7 @@ SMALL = Layout(time_bits=59, datacenter_bits=0, worker_bits=2, sequence_bits=2, 
 
 
 class Model:
-    """A slow issuer of one id at a time, by the rules as DESIGN words them; its only state is the last id."""
+    """A slow issuer of one id at a time, by the rules in words; its only state is the last id."""
 
     def __init__(self, number, start_ms, limit_ms, ahead_ms):
         self.number, self.limit_ms, self.ahead_ms = number, limit_ms, ahead_ms

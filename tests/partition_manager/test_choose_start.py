@@ -1,4 +1,4 @@
-"""The start position of reading (storm.md, section 6: T3, T5, T7, and "Out of range")."""
+"""The start position of reading (T3, T5 and T7 are traps that test_manager.py lists)."""
 
 import pytest
 

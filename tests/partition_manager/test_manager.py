@@ -1,4 +1,16 @@
-"""Tests of PartitionManager. T1 to T9 are the traps of storm-kafka 0.9.3's PartitionManager (storm.md, section 6)."""
+"""Tests of PartitionManager. T1 to T9 are the traps of storm-kafka 0.9.3's PartitionManager:
+
+    T1   what failed far behind is never retried, and the commit jumps over it at last
+    T2   one poison message holds up its partition: 10,000 calls of next emit 100 messages
+    T3   below the log's start it goes on at the end, and skips what is still there
+    T3b  a failed message that retention removed makes it emit nothing more
+    T4   the first acked tuple of several commits their message
+    T5   a stored offset 0 counts as none, so it starts at the end
+    T6   a failed message that compaction removed makes it emit nothing for ever
+    T7   more than 100,000 offsets behind, it jumps to the end (STORM-399)
+    T8   many failures before the first ack raise an exception
+    T9   a message that is acked after its fail is emitted again
+"""
 
 import pytest
 
@@ -101,7 +113,7 @@ def test_done_ranges_past_the_end_of_a_truncated_log_are_forgotten():
 
 
 def test_offsets_that_compaction_or_markers_left_empty_do_not_stop_the_watermark():
-    """Offsets without a message do not stop the watermark, as they do in pyrallel-consumer (storm.md, section 5)."""
+    """Offsets without a message do not stop the watermark, as they do in pyrallel-consumer."""
     manager = manager_of()
     manager.wanted()
     manager.fetched([record(0), record(5)], 9, 9)

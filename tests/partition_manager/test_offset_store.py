@@ -1,7 +1,4 @@
-"""Offset documents over the coordination port: another owner's write fences, a lost answer does not.
-
-Source: DESIGN, section 7.
-"""
+"""Offset documents over the coordination port: another owner's write fences, a lost answer does not."""
 
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import Delete, run

@@ -1,4 +1,4 @@
-"""Backoff with Storm's formula (storm.md, section 2), and a schedule that keeps every message due at the same time."""
+"""Backoff with Storm's formula, and a schedule that keeps every message due at the same time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""No id is ever issued twice, whatever clocks, processes and the network do (DESIGN section 4).
+"""No id is ever issued twice, whatever clocks, processes and the network do.
 
 Each seed is one history of the world in ids_world.py. A failure prints the command that replays it; FLAKELOG_SEEDS
 takes a seed, or a range such as 0-9999.

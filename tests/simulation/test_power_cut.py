@@ -32,7 +32,7 @@ FIRST = int(os.environ.get("FLAKELOG_SEED", "0"))
 
 @pytest.mark.parametrize("start", range(0, 200, 20))
 def test_what_was_synced_survives_power_cuts_with_its_ids(start):
-    """Recovery cuts both files at the first batch without a valid entry and re-stamps nothing (DESIGN, 4 and 5)."""
+    """Recovery cuts both files at the first batch without a valid entry and re-stamps nothing."""
     for seed in range(start, start + 20):
         live(seed, generations=4)
 

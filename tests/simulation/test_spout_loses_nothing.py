@@ -1,4 +1,4 @@
-"""No message is lost and none invented, whatever stops, fails or answers late (DESIGN, section 7).
+"""No message is lost and none invented, whatever stops, fails or answers late.
 
 Each seed is one history. A topology is killed while it works, stopped, and started with other numbers of tasks, also
 while the former one still runs: they fence each other, or share the topic in a consumer group. Bolts fail, forget to

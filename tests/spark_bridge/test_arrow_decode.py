@@ -118,7 +118,7 @@ def test_only_the_columns_asked_for_are_made():
 
 
 def test_ids_come_from_their_runs():
-    """Ids are consecutive in a run, and entries may cover more records than are read (DESIGN section 4)."""
+    """Ids are consecutive in a run, and entries may cover more records than are read."""
     (batch,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
     ids = [IdEntry(0, 4, 100), IdEntry(4, 2, 500), IdEntry(6, 3, 900), IdEntry(9, 100, 5000)]
     table = table_of(placed([batch]), ALL, ("offset", "id"), ids)
@@ -129,7 +129,7 @@ def test_ids_come_from_their_runs():
     "ids", [[], [IdEntry(5, 9, 100)], [IdEntry(0, 5, 100)], [IdEntry(0, 5, 100), IdEntry(6, 9, 200)]]
 )
 def test_a_record_without_an_id_is_an_error_not_a_null(ids):
-    """A record without an id raises MissingId, because a read must fail rather than return less (DESIGN section 9)."""
+    """A record without an id raises MissingId, because a read must fail rather than return less."""
     (batch,) = build([([(1, 0, b"k", b"v", ())] * 6, Codec.NONE, 4)])
     with pytest.raises(MissingId, match="no id for offset [45] of flights-3"):
         table_of(placed([batch]), ALL, DEFAULT, ids)
@@ -154,7 +154,7 @@ def test_nothing_to_decode_is_an_empty_table_of_the_same_schema():
 
 
 def test_an_arrow_batch_holds_no_more_than_a_group_of_record_batches():
-    """A task's memory is bounded, however well a fetch was compressed (DESIGN rule 4)."""
+    """A task's memory is bounded, however well a fetch was compressed (rule 4 of CONTRIBUTING.md)."""
     batches = placed(build([([(1, 0, None, bytes(1000), ())], Codec.ZSTD, 0)] * 10))
     sizes = [arrow_batch.num_rows for arrow_batch in decode(batches, ALL, ("value",), None, group_bytes=3500)]
     assert sizes == [3, 3, 3, 1]

@@ -1,4 +1,4 @@
-"""The manifest: immutable, verified, bound to one log (spark.md section 6, step 1)."""
+"""The manifest: immutable, verified, bound to one log."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Half-open ranges of offsets (DESIGN section 9)."""
+"""Half-open ranges of offsets."""
 
 import pytest
 

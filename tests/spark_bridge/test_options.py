@@ -1,4 +1,4 @@
-"""Options of a read: the Kafka connector's names and rules (spark.md section 5), and Flakelog's; none is ignored."""
+"""Options of a read: the Kafka connector's names and rules, and Flakelog's; none is ignored."""
 
 import pytest
 

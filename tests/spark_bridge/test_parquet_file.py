@@ -1,4 +1,4 @@
-"""A file's bytes depend only on its rows (DESIGN section 9: a rerun gives the same bytes)."""
+"""A file's bytes depend only on its rows (a rerun gives the same bytes)."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

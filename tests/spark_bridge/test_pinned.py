@@ -1,4 +1,4 @@
-"""Options and a cluster to a manifest, which fixes the selection (spark.md section 6, step 1)."""
+"""Options and a cluster to a manifest, which fixes the selection."""
 
 import pytest
 

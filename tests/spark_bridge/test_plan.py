@@ -1,4 +1,4 @@
-"""Ranges to tasks, with the Kafka connector's minPartitions and maxRecordsPerPartition (spark.md section 5)."""
+"""Ranges to tasks, with the Kafka connector's minPartitions and maxRecordsPerPartition."""
 
 import pytest
 from hypothesis import given

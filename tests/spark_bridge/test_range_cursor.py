@@ -1,4 +1,4 @@
-"""Reading a range to its end by position (spark.md section 6, step 2): completely, or with an error."""
+"""Reading a range to its end by position: completely, or with an error."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A task's requests to a cluster: the whole range, or an exception (DESIGN section 9)."""
+"""A task's requests to a cluster: the whole range, or an exception."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -60,7 +60,7 @@ def test_an_empty_range_asks_nothing():
 
 
 def test_it_reads_from_the_leader():
-    """The reader looks up the partition's leader and never assumes it (DESIGN section 14)."""
+    """The reader looks up the partition's leader and never assumes it."""
     cluster = Cluster(100)
     read(cluster, 0, 100)
     assert cluster.connected == [BOOTSTRAP, LEADER]
@@ -222,7 +222,7 @@ def test_an_answer_that_no_retry_changes_is_raised_immediately():
 
 
 def test_a_broker_that_keeps_no_ids_leaves_them_null():
-    """Ids are null for a broker without ids: the same Spark job runs against Apache Kafka (DESIGN, first paragraph)."""
+    """Ids are null for a broker without ids: the same Spark job runs against Apache Kafka."""
     assert {row["id"] for row in read(Cluster(20, ids=False), 0, 20)} == {None}
 
 

@@ -1,4 +1,4 @@
-"""The receipt of a replay, and its check against the manifest (spark.md section 6, step 4)."""
+"""The receipt of a replay, and its check against the manifest."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Selections by offset, time and id, resolved once to ranges (DESIGN section 9, spark.md sections 5 and 6)."""
+"""Selections by offset, time and id, resolved once to ranges."""
 
 import json
 
@@ -105,7 +105,7 @@ def test_a_time_after_all_records_of_a_partition_is_an_error_or_nothing():
 
 
 def test_ids_are_exact():
-    """A range of ids is exactly a range of offsets in each partition (DESIGN section 4)."""
+    """A range of ids is exactly a range of offsets in each partition."""
     assert ranges(by_id(1005, 1025)) == [(0, 11, 13), (1, 0, 1), (2, 7, 7)]
 
 

@@ -1,7 +1,7 @@
 """Every offset is in exactly one committed batch, wherever Spark's driver dies (hypothesis over a model of the engine).
 
 The model keeps Spark's offset log and commit log over crashes, and asks the source for its start again after each
-crash before batch 0 is committed (spark.md section 3).
+crash before batch 0 is committed.
 """
 
 from hypothesis import settings

@@ -38,7 +38,7 @@ def test_without_new_records_the_offset_stays_the_same_document():
 def test_a_batch_is_planned_from_its_own_document_when_spark_asks_for_another_start():
     """The log ended at 500 when the first run planned batch 0, and at 550 when the second run was asked for its start.
 
-    Spark's log has the end 600, and no start (spark.md section 3).
+    Spark's log has the end 600, and no start.
     """
     log = MemoryStreamLog({"t": {0: (0, 500)}}, "latest")
     first_run = StreamPlanner(log)

@@ -1,4 +1,4 @@
-"""The spout over the log, in a topology with a simulated clock (DESIGN, sections 7 and 8)."""
+"""The spout over the log, in a topology with a simulated clock."""
 
 import json
 

@@ -1,7 +1,8 @@
 """The engine as its peers see it: order of requests, waiting, back-pressure, and bytes that are no requests.
 
 Kafka's behaviour is described in https://kafka.apache.org/protocol#protocol_network, and in KIP-511 for versions.
-DESIGN rule 3: a peer that breaks the protocol loses its own connection, with a reason; all other peers are served on.
+A peer that breaks the protocol loses its own connection, with a reason, and all other peers are served on: rule 3 of
+CONTRIBUTING.md.
 """
 
 from functools import partial
@@ -351,7 +352,7 @@ def test_nobody_waits_for_a_peer_that_has_gone(broker, client):
 
 
 def test_past_the_most_requests_in_flight_reading_stops_and_goes_on_when_one_is_answered():
-    """DESIGN rule 4 requires back-pressure and forbids unbounded queues."""
+    """Rule 4 of CONTRIBUTING.md requires back-pressure and forbids unbounded queues."""
     broker = EngineBroker(max_inflight_requests=2)
     broker.create("flights", 3)
     client = broker.connect()
@@ -424,7 +425,7 @@ def test_what_came_before_bytes_that_are_no_request_is_done_where_requests_repea
 
 
 def test_a_fault_of_our_own_closes_the_connection_it_happened_on_and_is_reported(broker, client):
-    """No other error may cross the engine (DESIGN rule 3)."""
+    """No other error may cross the engine (rule 3 of CONTRIBUTING.md)."""
     other = broker.connect()
     client.produce("flights", b"a")
     broker.storage.read_faults[active(broker, "flights")] = ZeroDivisionError()

@@ -441,7 +441,7 @@ def test_a_duplicate_of_a_held_batch_is_answered_with_the_same_offset(broker):
 
 
 def test_the_acknowledged_high_water_mark_is_waited_for_too():
-    """LeadExhausted: ids continue when the registry has raised the mark (DESIGN section 4)."""
+    """LeadExhausted: ids continue when the registry has raised the mark."""
     broker = EngineBroker()
     broker.create("flights")
     client = broker.connect()

@@ -120,7 +120,7 @@ def test_a_commit_that_could_not_be_written_leaves_the_offset_of_before(broker, 
 
 
 def test_a_commit_waits_for_ids_and_is_done_once():
-    """A request that exceeds the run-ahead of the ids is held, not refused (DESIGN rule 4)."""
+    """A request that exceeds the run-ahead of the ids is held, not refused (rule 4 of CONTRIBUTING.md)."""
     broker = make(max_ahead_ms=0)
     client = broker.connect()
     broker.worker.next_ids(4096, broker.now.wall_ms)

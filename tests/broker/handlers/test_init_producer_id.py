@@ -26,7 +26,7 @@ def test_each_producer_gets_an_id_nobody_had_also_after_a_crash(broker, version)
 
 @pytest.mark.parametrize("version", [0, 4])
 def test_a_full_disk_is_an_answer_and_the_next_asker_is_served_when_there_is_space(broker, version):
-    """A disk error is a normal answer with the protocol's code (DESIGN rule 3)."""
+    """A disk error is a normal answer with the protocol's code (rule 3 of CONTRIBUTING.md)."""
     client = broker.connect()
     broker.storage.free_bytes = 0
     assert ask(client, version).error_code == ErrorCode.KAFKA_STORAGE_ERROR

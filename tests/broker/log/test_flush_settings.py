@@ -66,7 +66,7 @@ def test_age_is_not_forgotten_while_a_slow_sync_is_out():
 
 
 def test_many_appends_leave_one_note_of_when_a_flush_is_due():
-    """Memory must not grow with the number of messages (DESIGN rule 4)."""
+    """Memory must not grow with the number of messages (rule 4 of CONTRIBUTING.md)."""
     broker = Broker(flush_ms=50)
     log = broker.open()
     for _ in range(100):

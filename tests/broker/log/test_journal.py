@@ -144,7 +144,7 @@ def test_of_batches_that_were_written_together_those_that_a_log_lacks_are_restor
 
 @pytest.mark.parametrize("suffix", [".log", ".idindex"])
 def test_a_segment_cut_at_any_byte_is_made_whole_with_the_same_ids(crashed, suffix):
-    """Recovery uses the segments first, then the journal, and stamps nothing again (DESIGN section 5)."""
+    """Recovery uses the segments first, then the journal, and stamps nothing again."""
     storage, ids = crashed
     path = f"flights-0/{0:020d}{suffix}"
     whole = bytes(storage.files[path].data)

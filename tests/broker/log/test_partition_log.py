@@ -387,7 +387,7 @@ def test_an_id_is_found_though_the_newest_segment_is_empty(log, worker):
 
 
 def test_a_file_that_cannot_be_read_is_an_answer_not_a_fault(storage, worker, log):
-    """Only WireError and ApiError cross the engine (DESIGN rule 3)."""
+    """Only WireError and ApiError cross the engine (rule 3 of CONTRIBUTING.md)."""
     sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     append(log, b"a", worker=worker, **sent)
     content = storage.files[f"flights-0/{0:020d}.idindex"]

@@ -168,7 +168,7 @@ def test_a_count_that_does_not_fit_the_records_is_an_error(count, says):
 
 
 def test_records_that_unpack_past_the_bound_are_refused():
-    """DESIGN rule 4 limits everything; a few hundred bytes may unpack to a megabyte."""
+    """Rule 4 of CONTRIBUTING.md limits everything; a few hundred bytes may unpack to a megabyte."""
     batch = encode_batch([BatchRecord(0, 0, None, bytes(1 << 20))], base_timestamp_ms=T0, codec=Codec.ZSTD)
     assert len(batch) < 1000
     with pytest.raises(TooLarge, match="more than 65536 bytes"):

@@ -1,4 +1,4 @@
-"""Delayed requests (mission.md "The wire"; Kafka's DelayedOperationPurgatory)."""
+"""Delayed requests (Kafka's DelayedOperationPurgatory)."""
 
 import pytest
 
@@ -201,7 +201,7 @@ def test_an_answer_may_cancel_another_that_is_due_at_the_same_time():
 
 
 def test_past_the_limit_a_request_gets_its_deadlines_answer_immediately():
-    """Queues are always bounded (DESIGN rule 4)."""
+    """Queues are always bounded (rule 4 of CONTRIBUTING.md)."""
     room = Room(max_delayed=1)
     room.watch("one", "p0", deadline_ms=500)
     room.watch("two", "p0", deadline_ms=500, now_ms=3)

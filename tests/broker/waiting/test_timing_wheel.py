@@ -1,4 +1,4 @@
-"""The hierarchical timing wheel (mission.md "The wire"; Kafka's SystemTimer and TimingWheel, KAFKA-1989)."""
+"""The hierarchical timing wheel (Kafka's SystemTimer and TimingWheel, KAFKA-1989)."""
 
 import pytest
 from hypothesis import given, settings

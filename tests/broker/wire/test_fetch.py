@@ -215,7 +215,7 @@ def test_partitions_of_two_topics_in_turn_are_grouped_by_topic():
 
 @pytest.mark.parametrize("version", FLEXIBLE)
 def test_records_and_ids_leave_as_regions_between_the_bytes(version):
-    """The answer equals the one with the bytes in place, and no bytes of a file are copied (DESIGN section 5)."""
+    """The answer equals the one with the bytes in place, and no bytes of a file are copied."""
     storage = MemoryStorage()
     log, ids = storage.open("log", create=True), storage.open("ids", create=True)
     log.append(b"before" + RECORDS + b"after")
@@ -419,7 +419,7 @@ def test_an_answer_cut_at_any_byte_is_a_wire_error(version):
 
 @given(st.sampled_from(VERSIONS), st.booleans(), st.data())
 def test_bytes_changed_at_random_are_read_or_a_wire_error(version, is_request, data):
-    """No other error is raised (DESIGN rule 3)."""
+    """No other error is raised (rule 3 of CONTRIBUTING.md)."""
     if is_request:
         body, decode = bytearray(fetch.encode_request(version, request_of(version))), fetch.decode_request
     else:
@@ -445,7 +445,7 @@ def test_garbage_is_read_or_a_wire_error(version, garbage):
 @pytest.mark.parametrize("version, count", [(4, b"\x3b\x9a\xca\x00"), (12, b"\x81\x94\xeb\xdc\x03")])
 @pytest.mark.parametrize("array", ["topics", "partitions", "forgotten"])
 def test_an_array_that_claims_a_billion_items_takes_no_memory(version, count, array):
-    """The claim is checked against the remaining bytes before memory is allocated (DESIGN rule 4)."""
+    """The claim is checked against the remaining bytes before memory is allocated (rule 4 of CONTRIBUTING.md)."""
     version = 7 if version == 4 and array == "forgotten" else version
     no_items, one_item = (b"\x01", b"\x02") if version >= 12 else (b"\0\0\0\0", b"\0\0\0\1")
     head = fetch.encode_request(version, FetchRequest(0, 0, 0, []))[: 17 if version == 4 else 25]

@@ -71,7 +71,7 @@ def test_bytes_from_elsewhere_are_taken_into_a_frame_that_has_begun():
 
 
 def test_a_length_takes_no_memory_before_its_bytes_have_come():
-    """Four bytes of a stranger must not cost socket.request.max.bytes of memory (DESIGN rule 4)."""
+    """Four bytes of a stranger must not cost socket.request.max.bytes of memory (rule 4 of CONTRIBUTING.md)."""
     decoder = FrameDecoder(MAX_FRAME_BYTES)
     feed(decoder, MAX_FRAME_BYTES.to_bytes(4, "big"))
     assert len(decoder.wanted()) == LITTLE_BYTES

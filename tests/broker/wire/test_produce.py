@@ -238,7 +238,7 @@ def test_an_answer_cut_at_any_byte_is_a_wire_error(version):
 
 @given(st.sampled_from(VERSIONS), st.data())
 def test_bytes_changed_at_random_are_read_or_a_wire_error(version, data):
-    """No other error is raised (DESIGN rule 3)."""
+    """No other error is raised (rule 3 of CONTRIBUTING.md)."""
     encode, decode = data.draw(
         st.sampled_from(
             [
@@ -267,7 +267,7 @@ def test_garbage_is_read_or_a_wire_error(version, garbage):
 
 @pytest.mark.parametrize("version, count", [(3, b"\x3b\x9a\xca\x00"), (9, b"\x81\x94\xeb\xdc\x03")])
 def test_an_array_that_claims_a_billion_items_takes_no_memory(version, count):
-    """The claim is checked against the remaining bytes before memory is allocated (DESIGN rule 4)."""
+    """The claim is checked against the remaining bytes before memory is allocated (rule 4 of CONTRIBUTING.md)."""
     head = produce.encode_request(version, ProduceRequest(None, 1, 1000, [], False))
     head = head[: 8 if version == 3 else 7]
     tracemalloc.start()

@@ -59,7 +59,7 @@ def test_what_is_produced_is_consumed_in_order(flakelog, codec, ids):
 
 
 def test_the_ids_shown_when_producing_are_those_that_are_consumed(flakelog):
-    """Each offset has one id, and ids rise with the offset (DESIGN section 4)."""
+    """Each offset has one id, and ids rise with the offset."""
     flakelog("topic create cli-ids --partitions 3")
     shown = objects(flakelog("produce cli-ids --key-separator : --show-ids --json", b"a:1\nb:2\nc:3\nd:4\n")[1])
     read = objects(flakelog("consume cli-ids --json")[1])
@@ -286,7 +286,7 @@ def loaded_by(program):
     ],
 )
 def test_a_name_loads_no_more_than_it_needs(program, allowed):
-    """flakelog/__init__ is lazy (DESIGN section 2, PEP 562)."""
+    """flakelog/__init__ is lazy (PEP 562)."""
     assert loaded_by(program) <= allowed
 
 

@@ -130,7 +130,7 @@ def worker_numbers(writer):
 def test_a_process_stopped_longer_than_its_session_wakes_up_to_find_its_number_taken(zookeeper, chroot, writers):
     """A process stopped for longer than its session repeats no id, although kazoo reports the lost session late.
 
-    Until the report it could issue tens of thousands of ids (idgen.md, theorem 2).
+    Until the report it could issue tens of thousands of ids.
     """
     place = {"zookeeper": zookeeper.hosts + chroot, "worker": 0}
     zombie = writers.start(**place).wait_for_more()

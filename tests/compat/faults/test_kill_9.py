@@ -2,7 +2,7 @@
 
 `make test` kills it eight times, `make soak` fifty times with each of two seeds. One topic is plain, one is durable.
 
-The page cache outlives the process, so no acknowledged batch may be missing, even without a sync (DESIGN section 5).
+The page cache outlives the process, so no acknowledged batch may be missing, even without a sync.
 Ids rise with the offset in each partition, and no id is given twice, over all runs and together with the id service
 (section 4). A failure prints the command that repeats its choices; the command does not repeat its races.
 """

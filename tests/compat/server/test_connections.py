@@ -1,7 +1,7 @@
 """Connections whose peers are slow, gone or too late, and timers when the wall clock steps.
 
-DESIGN's fourth rule: back-pressure or a clear error, never something kept for ever. A connection costs a descriptor,
-its queued answers, and the segments that these answers hold open.
+Each meets back-pressure or a clear error, and nothing is kept for ever (rule 4 of CONTRIBUTING.md). A connection costs
+a descriptor, its queued answers, and the segments that these answers hold open.
 """
 
 import os

@@ -105,7 +105,7 @@ def test_an_expired_session_is_told_and_replaced(world):
 
 
 def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
-    """Acknowledged nodes survive a kill, and the session reconnects (zookeeper.md: same session, after 0.77 s)."""
+    """Acknowledged nodes survive a kill, and the session reconnects."""
     with EmbeddedZooKeeper(tmp_path) as server:
         access = Access(session_timeout_ms=30_000)
         one = ZooKeeperCoordinator(server.hosts, access, request_timeout_ms=MS)
@@ -215,7 +215,7 @@ def test_no_server_is_one_clear_error():
 
 
 def test_a_zombie_after_expiry_is_fenced_by_the_mark_alone(world):
-    """A zombie's versioned set fails on a real server (idgen.md, theorem 1)."""
+    """A zombie's versioned set fails on a real server."""
     one, other = world.connect(), world.connect()
     zombie = settle(claim("a"), one, NOW)
     last = zombie.worker.next_id(NOW + 29_999)

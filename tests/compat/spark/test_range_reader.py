@@ -26,7 +26,7 @@ from tests.patience import SECONDS, until
 
 
 def test_a_task_imports_nothing_of_the_servers_and_no_spark():
-    """A Spark task loads neither server modules nor Spark (DESIGN section 9).
+    """A Spark task loads neither server modules nor Spark.
 
     import-linter checks the imports; this test checks the modules that they load.
     """

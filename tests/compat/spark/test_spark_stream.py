@@ -99,7 +99,7 @@ def test_a_stream_copies_a_topic_in_limited_batches_and_goes_on_from_its_checkpo
 
 
 def test_a_first_batch_that_failed_is_run_again_with_its_own_offsets(spark, servers, topic, tmp_path):
-    """After a restart Spark asks for the start again, and now the answer is another (spark.md section 3)."""
+    """After a restart Spark asks for the start again, and now the answer is another."""
     fill(servers, topic, 10)
 
     def fail(rows, number):

@@ -103,7 +103,7 @@ def kill_twice_and_finish(counting, lives):
 
 
 def test_killed_twice_in_the_middle_each_message_is_counted_once(counting):
-    """Messages are delivered at least once and counted exactly once by a bolt that keeps their ids (DESIGN section 7).
+    """Messages are delivered at least once and counted exactly once by a bolt that keeps their ids.
 
     The demo promises the same.
     """

@@ -75,7 +75,7 @@ def closed(config=TopicConfig(), batches=3, producers=()):
 
 @pytest.mark.parametrize("path", [LOG, IDS])
 def test_a_log_cut_at_any_byte_ends_at_the_last_whole_batch_with_its_ids(path):
-    """Recovery ends the log where either file ends (DESIGN section 4)."""
+    """Recovery ends the log where either file ends."""
     whole, log, _ = filled()
     data = data_of(whole, path)
     batches = [position + h.size for position, h in walk(data_of(whole, LOG))]
@@ -239,7 +239,7 @@ def test_a_leader_epoch_file_that_is_none_takes_the_log_offline_by_name():
 
 
 def test_after_a_clean_close_no_batch_is_read():
-    """After a clean stop by SIGTERM the next start needs no recovery (DESIGN section 13)."""
+    """After a clean stop by SIGTERM the next start needs no recovery."""
     for config in (TopicConfig(), SMALL):
         storage, checkpointed = closed(config, batches=20)
         before = everything(storage)
@@ -268,7 +268,7 @@ def damaged(storage, checkpointed, config, named):
 
 @pytest.mark.parametrize("suffix", [".log", ".idindex"])
 def test_a_file_shorter_than_was_synced_is_damage_by_name(suffix):
-    """Damage below the checkpoint takes the partition offline by name (DESIGN section 4)."""
+    """Damage below the checkpoint takes the partition offline by name."""
     storage, checkpointed = closed()
     path = f"flights-0/{0:020d}{suffix}"
     whole = data_of(storage, path)
@@ -350,7 +350,7 @@ def test_without_a_checkpoint_the_whole_log_is_read_and_nothing_is_lost():
 
 
 def test_an_emptied_log_remembers_its_last_id():
-    """The checkpoint also keeps the last id (DESIGN section 4)."""
+    """The checkpoint also keeps the last id."""
     storage, checkpointed = closed()
     empty = checkpointed.__class__(3, 3, checkpointed.last_id, 3, 0, 0, -1, 3, 0)
     log, _ = reopen(MemoryStorage(), empty)

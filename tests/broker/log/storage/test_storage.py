@@ -108,7 +108,7 @@ def test_a_rename_does_not_swallow_a_directory_that_holds_something(storage, fil
 
 
 def test_a_removed_file_stays_readable_for_who_holds_it(storage, file):
-    """A fetch answer keeps its segment open, whatever retention does meanwhile (DESIGN rule 1)."""
+    """A fetch answer keeps its segment open, whatever retention does meanwhile (rule 1 of CONTRIBUTING.md)."""
     file.append(b"abc")
     storage.remove("d/f")
     assert not storage.exists("d/f") and file.read(0, 3) == b"abc"
