@@ -12,7 +12,7 @@ from broker.engine.api_table import APIS
 from broker.security.authorization.acl import CLUSTER_NAME, USER, Operation, ResourceType
 from broker.security.authorization.rights import FAILED, ApiRights, Rights, may, sees
 from broker.services.context import BrokerServices
-from flakelog.operations.rights import Right
+from flakelog.operations.rights import GRANTS, Right
 
 API = "Console"
 """The name of the console in the audit log, in place of an API's."""
@@ -35,7 +35,7 @@ class MissingRight(ClientError):
         right = Right(operation, resource_type, name)
         self.command = right.command(principal)
         self.reason = f"the console acts as {principal}, which lacks {right.words}"
-        super().__init__(f"{self.reason}; this grants it: {self.command}")
+        super().__init__(f"{self.reason}; {GRANTS} {self.command}")
 
 
 class Access:

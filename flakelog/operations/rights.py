@@ -12,6 +12,8 @@ from broker.wire.errors import ErrorCode
 
 SOME_USER = "User:NAME"
 """The principal in commands for a user whose name is not known here."""
+GRANTS = "unless a rule denies it (flakelog acl list), this grants it:"
+"""Comes before a command that adds a rule: a rule that denies comes before all others, and no answer tells of it."""
 _KINDS = {
     ResourceType.TOPIC: "topic",
     ResourceType.GROUP: "group",
@@ -58,7 +60,7 @@ def remedy(error: BrokerError, needed: Sequence[Right]) -> str:
     resource = error.what.removeprefix("topic ")  # or a partition, NAME-NUMBER
     named = [right for right in denied if right.name in (resource, resource.rpartition("-")[0])]
     for missing in (named or denied)[:1]:
-        return f"; the user lacks {missing.words}; this grants it: {missing.command()}"
+        return f"; the user lacks {missing.words}; {GRANTS} {missing.command()}"
     return ""
 
 

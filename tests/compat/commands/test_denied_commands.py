@@ -62,7 +62,8 @@ def test_a_denied_command_names_the_missing_right_and_what_grants_it(server, ver
     done = CliRunner().invoke(main, [*command, "orders", "--servers", server.address], input="one\n")
     assert done.exit_code == 1
     assert (
-        f"topic orders: TOPIC_AUTHORIZATION_FAILED; the user lacks the right {verb} on topic orders; this grants it: "
+        f"topic orders: TOPIC_AUTHORIZATION_FAILED; the user lacks the right {verb} on topic orders; unless a "
+        "rule denies it (flakelog acl list), this grants it: "
         f"flakelog acl add --allow User:NAME --operation {verb} --topic orders"
     ) in done.stderr
 

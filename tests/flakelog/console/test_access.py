@@ -55,7 +55,8 @@ def test_without_a_rule_the_console_shows_nothing_of_topics_groups_and_quotas(wo
 
 def test_a_page_that_is_denied_names_the_right_and_the_command_that_grants_it(world):
     assert denied(lambda: world.view("topic", "orders")) == (
-        "the console acts as User:console, which lacks the right describe on topic orders; this grants it: "
+        "the console acts as User:console, which lacks the right describe on topic orders; unless a "
+        "rule denies it (flakelog acl list), this grants it: "
         "flakelog acl add --allow User:console --operation describe --topic orders"
     )
     assert denied(lambda: world.view("overview")).endswith(
