@@ -34,9 +34,7 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
     replicas = None if server.engine is None else replica_states(server.engine.services)
     member = None if server.engine is None else server.engine.services.member
     fine = not offline and problem is None and not waits and full is None
-    if member is not None:
-        fine = fine and member.coordinator_outage.problem is None and member.stale_image.problem is None
-        fine = fine and not member.controller.unreached
+    fine = fine and (member is None or not (member.own_problems or member.controller.unreached))
     healthy = fine and not tls_refused and (replicas is None or replicas.are_well)
     return healthy, {
         "healthy": healthy,

@@ -6,7 +6,7 @@ refused are stored in one commit. Listeners that have the mechanism use them at 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any
 
@@ -16,15 +16,14 @@ from broker.metadata.staged import Staged
 from broker.now import Now
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
 from broker.security.authorization.rights import check
-from broker.security.sasl.listeners import SCRAM_NUMBERS
+from broker.security.sasl.listeners import SCRAM_MECHANISMS
 from broker.security.sasl.scram_keys import keys_of, wrong_iterations
+from broker.security.sasl.user_text import without_password
 from broker.services.context import RequestContext
 from broker.services.controller_requests import check_controller
 from broker.steps import CHANGES_AT_ONCE, LazyArray, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
-
-MECHANISMS = {number: mechanism for mechanism, number in SCRAM_NUMBERS.items()}
 
 Credentials = dict[tuple[str, int], Credential]
 Answer = tuple[ErrorCode, str | None]
@@ -70,16 +69,39 @@ def _begin(call: RequestContext, made: Sequence[Credential | ApiError]) -> dict[
 
     def answer(error: ApiError | None, at: Now) -> dict[str, Any]:
         if error is None:
-            principal = None if call.rights is None else call.rights.principal
-            for user, (code, _) in answers.items():
-                if not code:
-                    call.services.audit.altered_credentials(principal, call.peer, user)
-            return _answer(answers)
+            _note(call, {user for user, (code, _) in answers.items() if not code})
+            return _answer(answers | _warnings(call, answers))
         call.services.report(f"SCRAM credentials could not be altered: {error}")
         failed = error.code, error.message
         return _answer({user: result if result[0] else failed for user, result in answers.items()})
 
     return Planned(Staged(Change(credentials=credentials)), answer)
+
+
+def _note(call: RequestContext, users: Set[str]) -> None:
+    """Write the audit lines of the users whose changes were stored."""
+    principal = None if call.rights is None else call.rights.principal
+    for is_deleted, changes in ((True, call.request.deletions), (False, call.request.upsertions)):
+        for change in changes:
+            if change.name in users:
+                mechanism = SCRAM_MECHANISMS[change.mechanism]
+                call.services.audit.altered_password(
+                    principal, call.peer, change.name, mechanism, is_deleted=is_deleted
+                )
+
+
+def _warnings(call: RequestContext, answers: Mapping[str, Answer]) -> dict[str, Answer]:
+    """Return the answer with a warning for the user of the brokers, if its password was deleted; else none.
+
+    Kafka's clients leave out the message of an answer without an error.
+    """
+    member = call.services.member
+    own = None if member is None else member.user_of_brokers()
+    for deletion in call.request.deletions:
+        user, mechanism = deletion.name, deletion.mechanism
+        if own == (user, mechanism) and not answers[user][0]:
+            return {user: (ErrorCode.NONE, without_password(user, SCRAM_MECHANISMS[mechanism]))}
+    return {}
 
 
 def _answer(answers: Mapping[str, Answer]) -> dict[str, Any]:
@@ -119,7 +141,7 @@ def _named(change: Any) -> ApiError | None:
     """Return the error of an entry that names no user or no mechanism."""
     if not change.name:
         return _NAMELESS
-    return None if change.mechanism in MECHANISMS else _UNKNOWN_MECHANISM
+    return None if change.mechanism in SCRAM_MECHANISMS else _UNKNOWN_MECHANISM
 
 
 def _made(change: Any) -> Credential | ApiError:
@@ -130,5 +152,5 @@ def _made(change: Any) -> Credential | ApiError:
     wrong = wrong_iterations(change.iterations)
     if wrong is not None:
         return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, wrong)
-    keys = keys_of(bytes(change.salted_password), MECHANISMS[change.mechanism])
+    keys = keys_of(bytes(change.salted_password), SCRAM_MECHANISMS[change.mechanism])
     return Credential(bytes(change.salt), change.iterations, *keys)

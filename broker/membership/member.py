@@ -42,6 +42,8 @@ from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.topic import Topic
 from broker.now import Now
 from broker.security.password_encoder import PasswordEncoder, PlainPasswords
+from broker.security.sasl.listeners import SCRAM_MECHANISMS
+from broker.security.sasl.user_text import without_password
 from broker.waiting.pending import Pending
 from broker.wire.errors import ErrorCode, WireError
 from coordination.port import (
@@ -124,6 +126,8 @@ class Member:
         """Called after each change of the image, with the difference."""
         self.touch: Callable[[Hashable, Now], object] = lambda key, now: None
         """Answers the requests that wait for a purgatory key."""
+        self.user_of_brokers: Callable[[], tuple[str, int] | None] = lambda: None
+        """Returns the user as which this broker logs in to others by SCRAM, and Kafka's number of the mechanism."""
         self.broker_epoch = -1
         self.controller_epoch = 0
         """Orders of an earlier controller are refused (rule E2)."""
@@ -174,6 +178,21 @@ class Member:
         return self.membership.broker_id in self.image.live_ids
 
     @property
+    def login_problem(self) -> str | None:
+        """Return that the user of the brokers has no password, so that their next logins fail; None if it has one."""
+        own = self.user_of_brokers()
+        if own is None or own in self.image.credentials:
+            return None
+        return without_password(own[0], SCRAM_MECHANISMS[own[1]])
+
+    @property
+    def own_problems(self) -> list[str]:
+        """Return what keeps this broker from its part in the cluster, now or at its next start."""
+        login = self.login_problem if self.is_informed else None  # before that, the first start may still add the user
+        problems = self.coordinator_outage.problem, self.stale_image.problem, login
+        return [problem for problem in problems if problem is not None]
+
+    @property
     def problems(self) -> list[str]:
         """Return what ails this broker, its view of the settings and the cluster that it controls, for people; also the
         topics whose deletion waits for a broker."""
@@ -182,9 +201,7 @@ class Member:
     @property
     def _problems(self) -> list[str]:
         controller, configs = self.controller, self._configs
-        outage = self.coordinator_outage.problem
-        problems = [problem for problem in (outage, self.stale_image.problem) if problem is not None]
-        problems += [*controller.problems, *configs.problems.values()]
+        problems = [*self.own_problems, *controller.problems, *configs.problems.values()]
         if controller.problem is not None:
             problems.append(f"the controller of this broker fails, and tries again: {controller.problem}")
         if configs.failure is not None:

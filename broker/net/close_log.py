@@ -14,6 +14,8 @@ class CloseLog:
     """The closed connections of a server. `log` takes the lines."""
 
     def __init__(self, reactor: Any, now_ms: Callable[[], int], log: Callable[[str], None]) -> None:
+        self.last: dict[str, str] = {}
+        """The last line by the listener's name."""
         self._log = log
         self._refusals = PeerLog(reactor, now_ms, log)
         self._others = PeerLog(reactor, now_ms, log)
@@ -26,7 +28,7 @@ class CloseLog:
 
     def note(self, conn: Connection, reason: str, has_own_line: bool) -> None:
         """Log why a connection is closed."""
-        line = f"connection of {conn.peer} closed: {reason}"
+        line = self.last[conn.listener] = f"connection of {conn.peer} closed: {reason}"
         if has_own_line:
             self._log(line)
         else:

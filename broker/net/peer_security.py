@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker.client.security.client_security import ClientSecurity
 from broker.client.security.settings import SecuritySettings
+from broker.security.sasl.listeners import SCRAM_NUMBERS
 from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:  # a broker in plain text does without it
@@ -39,6 +40,14 @@ class PeerSecurity:
         self._config = make_config(given)
         self.now = self._secured(self._config)
         """The security of a connection that is made now; None in plain text."""
+
+    @property
+    def scram_user(self) -> tuple[str, int] | None:
+        """The user as which this broker logs in by SCRAM, and Kafka's number of the mechanism; None if it does not."""
+        config = self._config
+        if config is None or not config.asks_login or config.mechanism not in SCRAM_NUMBERS:
+            return None
+        return config.credentials.user, SCRAM_NUMBERS[config.mechanism]
 
     def check(self, altered: Mapping[str, str]) -> None:
         """Raise InvalidSetting unless the settings can be altered so."""

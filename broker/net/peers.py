@@ -63,6 +63,8 @@ class PeerConnections:
         self._links: dict[_Peer, _Link] = {}
         self._reasons: dict[int, set[str]] = {}
         """The reasons why brokers cannot be reached, each of which was reported."""
+        self.problems: dict[int, str] = {}
+        """The last reason why a broker cannot be reached, by its id."""
         self._denied_s: dict[int, float] = {}
         """When it was reported that a broker denies something."""
         self._stopped = False
@@ -91,14 +93,16 @@ class PeerConnections:
             link.close()
 
     def reached(self, broker_id: int, address: Address) -> None:
+        self.problems.pop(broker_id, None)
         if self._reasons.pop(broker_id, None):
             self.report(f"broker {broker_id} at {address} can be reached again")
 
     def not_reached(self, broker_id: int, address: Address, reason: str) -> None:
         reasons = self._reasons.setdefault(broker_id, set())
+        problem = self.problems[broker_id] = f"broker {broker_id} at {address} cannot be reached: {reason}"
         if reason not in reasons:
             reasons.add(reason)
-            self.report(f"broker {broker_id} at {address} cannot be reached: {reason}")
+            self.report(problem)
 
     def denied(self, broker_id: int, address: Address, call: AnyCall) -> None:
         """Report that a broker denies a call, once a minute."""

@@ -71,7 +71,7 @@ class BrokerServer:
         self._ended: set[KafkaTransport] = set()
         """Transports whose peers send nothing more, while their requests are executed."""
         self._ports: list[KafkaPort] = []
-        self._close_log = CloseLog(reactor, lambda: self.now().ms, log)
+        self.close_log = CloseLog(reactor, lambda: self.now().ms, log)
         self._timer: DeadlineTimer | None = None
         self._flush_now: Now | None = None  # set during a flush
         self._stirred = False  # the engine has requests to execute
@@ -154,7 +154,7 @@ class BrokerServer:
                 transport.abortConnection()
             if self._timer is not None:
                 self._timer.stop()
-            self._close_log.stop()
+            self.close_log.stop()
             return DeferredList([*self._syncs, *self._reads], consumeErrors=True)
 
         def end(_: Any) -> None:
@@ -174,7 +174,7 @@ class BrokerServer:
         conn = self._engine.opened(peer, now, listener)
         self._transports[conn] = transport
         if conn.close_reason is not None:
-            self._close_log.refused(conn)
+            self.close_log.refused(conn)
         if not conn.wants_data:
             self._reactor.callLater(0, self.turn)
         for port in self._ports:
@@ -206,11 +206,11 @@ class BrokerServer:
 
     def closed_at_once(self, host: str, port: int) -> None:
         """Log a connection that was closed when it came, because no descriptor is left."""
-        self._close_log.note_refusal(host, f"connection of {host_port(host, port)} closed: {NO_DESCRIPTOR}")
+        self.close_log.note_refusal(host, f"connection of {host_port(host, port)} closed: {NO_DESCRIPTOR}")
 
     def cannot_accept(self, port: KafkaPort, error: str) -> None:
         """Log that a port cannot accept, and let it rest, because a listening socket stays readable."""
-        self._close_log.note_refusal(port.listener, f"a connection to {port.listener} waits: accept fails with {error}")
+        self.close_log.note_refusal(port.listener, f"a connection to {port.listener} waits: accept fails with {error}")
         if port not in self._accepting_later:
             self._accepting_later.add(port)
             port.stopReading()
@@ -250,7 +250,7 @@ class BrokerServer:
 
     def _note(self, conn: Connection, reason: str) -> None:
         """Log why a connection is closed."""
-        self._close_log.note(conn, reason, has_own_line=self._engine.logs_each_close)
+        self.close_log.note(conn, reason, has_own_line=self._engine.logs_each_close)
 
     def read_ahead(self, region: FileRegion, done: Callable[[], None]) -> None:
         """Have a worker thread read a region of a file that is not cached, then call `done`."""
@@ -286,7 +286,7 @@ class BrokerServer:
 
     def disconnected(self, conn: Connection) -> None:
         transport = self._transports.pop(conn, None)
-        self._close_log.forget(conn)
+        self.close_log.forget(conn)
         if transport is not None:
             self._paused.discard(transport)
             self._ended.discard(transport)

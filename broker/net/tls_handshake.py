@@ -30,12 +30,18 @@ _PLAIN_TEXT = frozenset(
 class HandshakeTurns:
     """The handshakes of ports that share one limit. `log` takes why they fail: a line for each address and minute.
 
-    `figures` counts those of all ports of the process.
+    `figures` counts those of all ports of the process. `last` takes the last line of each listener.
     """
 
     def __init__(
-        self, reactor: Any, config: BrokerConfig, log: Callable[[str], None], figures: HandshakeFigures
+        self,
+        reactor: Any,
+        config: BrokerConfig,
+        log: Callable[[str], None],
+        figures: HandshakeFigures,
+        last: dict[str, str] | None = None,
     ) -> None:
+        self._last = {} if last is None else last
         self._reactor = reactor
         self._log = PeerLog(reactor, _now_ms, log)
         self._timeout_ms = config.tls_handshake_timeout_ms
@@ -89,7 +95,8 @@ class HandshakeTurns:
 
     def refused(self, transport: "ShakingHands", reason: str) -> None:
         """Log why a connection is closed, in or after its handshake."""
-        line = f"connection of {transport.peer} to {transport.tls.listener} closed: {reason}"
+        listener = transport.tls.listener
+        line = self._last[listener] = f"connection of {transport.peer} to {listener} closed: {reason}"
         self._log.note(transport.peer_address, line)
 
     def ended(self, transport: "ShakingHands") -> None:

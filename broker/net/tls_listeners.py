@@ -29,7 +29,9 @@ class TlsListeners:
     ) -> None:
         self.listeners = listeners
         self.figures = HandshakeFigures()
-        self._of_listeners = HandshakeTurns(reactor, config, log, self.figures)
+        self.last_refusals: dict[str, str] = {}
+        """Why the last handshake was refused, by the listener's name."""
+        self._of_listeners = HandshakeTurns(reactor, config, log, self.figures, self.last_refusals)
         self._of_ports = HandshakeTurns(reactor, config, log, self.figures)
         self._certificates = LoopingCall(self._refresh)
         self._certificates.clock = reactor

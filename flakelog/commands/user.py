@@ -104,7 +104,9 @@ def delete(name: str, mechanisms: tuple[str, ...], yes: bool, servers: str, as_j
         present = users.credentials_to_delete(client, name, mechanisms)
         if not yes:
             confirm(f"delete the password of {name} for {' and '.join(present.iterations)}?")
-        users.delete_user(client, present)
+        warnings = users.delete_user(client, present)
+    for warning in warnings:
+        print_line(f"warning: {warning}", err=True)
     if as_json:
         _show([present], as_json)
     else:

@@ -84,8 +84,9 @@ def _delete(client: Client, fields: Fields, task: Task) -> Done:
     if others:
         mechanisms = " and ".join(sorted(others))
         raise NotPossible(f"{present.user} has got a password for {mechanisms} meanwhile; begin again")
-    users.delete_user(client, present)
-    return Done(f"The user {present.user} was deleted, with its passwords for {', '.join(present.iterations)}.", USERS)
+    warnings = users.delete_user(client, present)
+    deleted = f"The user {present.user} was deleted, with its passwords for {', '.join(present.iterations)}."
+    return Done(" ".join([deleted, *warnings]), USERS)
 
 
 def _deleted(client: Client, fields: Fields) -> ScramCredentials:

@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 from broker.client.api_versions import ALTER_USER_SCRAM_CREDENTIALS, DESCRIBE_USER_SCRAM_CREDENTIALS
 from broker.client.blocking import Client
 from broker.client.errors import BrokerError
-from broker.security.sasl.listeners import SCRAM_NUMBERS
+from broker.security.sasl.listeners import SCRAM_MECHANISMS, SCRAM_NUMBERS
 from broker.security.sasl.scram_keys import ITERATIONS_MIN, SALT_CHARACTERS, SALT_LENGTH, salted, wrong_iterations
 from broker.wire.errors import ErrorCode
 from flakelog.operations.errors import NotPossible
-
-_MECHANISMS = {number: mechanism for mechanism, number in SCRAM_NUMBERS.items()}
 
 
 class ScramCredentials(NamedTuple):
@@ -65,8 +63,8 @@ def list_users(client: Client, users: Sequence[str] = ()) -> list[ScramCredentia
 
 def alter_users(
     client: Client, upsertions: Iterable[ScramUpsertion] = (), deletions: Iterable[ScramDeletion] = ()
-) -> None:
-    """Set and delete credentials. A request may name each user once.
+) -> list[str]:
+    """Set and delete credentials, and return the warnings of the brokers. A request may name each user once.
 
     Raise ValueError for one that cannot be sent; then none is altered. Raise BrokerError for the first user that is
     refused; the others are altered.
@@ -82,6 +80,7 @@ def alter_users(
     for result in answer.results:
         if result.error_code:
             raise BrokerError(int(result.error_code), f"user {result.user}", result.error_message)
+    return [str(result.error_message) for result in answer.results if result.error_message]
 
 
 def credentials_to_delete(client: Client, user: str, mechanisms: Iterable[str] = ()) -> ScramCredentials:
@@ -97,13 +96,16 @@ def credentials_to_delete(client: Client, user: str, mechanisms: Iterable[str] =
     return ScramCredentials(user, {mechanism: present.iterations[mechanism] for mechanism in chosen})
 
 
-def delete_user(client: Client, present: ScramCredentials) -> None:
+def delete_user(client: Client, present: ScramCredentials) -> list[str]:
     """Delete credentials of a user, one a request, because a request may name a user once.
 
-    Raise BrokerError for the first that is refused; those before it are deleted.
+    Return the warnings of the brokers: they log in to each other as this user. Raise BrokerError for the first that is
+    refused; those before it are deleted.
     """
+    warnings = []
     for mechanism in present.iterations:
-        alter_users(client, deletions=[ScramDeletion(present.user, mechanism)])
+        warnings += alter_users(client, deletions=[ScramDeletion(present.user, mechanism)])
+    return warnings
 
 
 def _upsertion_fields(upsertion: ScramUpsertion) -> dict[str, Any]:
@@ -130,4 +132,4 @@ def _number(user: str, mechanism: str) -> int:
 
 
 def _mechanism(number: int) -> str:
-    return _MECHANISMS.get(number, f"mechanism {number}")
+    return SCRAM_MECHANISMS.get(number, f"mechanism {number}")

@@ -148,6 +148,7 @@ class ClusterPart:
     ) -> None:
         self._settings = settings
         self._bound = bound
+        self._tls = tls
         self._session = session
         self._reactor = reactor
         self._report = report
@@ -165,6 +166,7 @@ class ClusterPart:
         self.peers = PeerConnections(
             reactor, broker_id, lambda call, response: None, report, connect, lambda: self.security.now
         )
+        self.member.user_of_brokers = lambda: self.security.scram_user
         self._checks = LoopingCall(self._check)
         self._checks.clock = reactor
         lifecycle.take(Stage.LEADERSHIP, self._leave)
@@ -229,14 +231,35 @@ class ClusterPart:
             (IMAGE_CAME,), None, lambda now: True if self.member.is_informed else None, lambda now: True
         )
         purgatory.watch(waiting, lambda _: self._followed(), self._bound.network.now(), limited=False)
-        return self.until(lambda: self.member.is_informed, "the first image of the cluster from its controller")
+        name = "the first image of the cluster from its controller"
+        return self.until(lambda: self.member.is_informed, name, self._why_uninformed)
 
-    def until(self, condition: Callable[[], object], name: str) -> "Deferred[None]":
-        """Fire once `condition` returns True; fail with StartError if the cluster refuses this broker, or is late."""
+    def _why_uninformed(self) -> list[str]:
+        """Return what may keep the controller from telling this broker of the cluster, as far as this broker knows."""
+        controller, own = self.member.controller.controller_id, self._bound.config.node_id
+        reasons = [] if self.member.login_problem is None else [self.member.login_problem]
+        refusals = {} if self._tls is None else self._tls.last_refusals
+        for listener in sorted(self.member.membership.listeners_of_brokers):
+            reasons += filter(None, (last.get(listener) for last in (refusals, self._bound.network.close_log.last)))
+        reasons += list(self.peers.problems.values())
+        if controller < 0:
+            reasons.append("no broker is the controller")
+        elif controller != own:
+            reasons.append(f"broker {controller} is the controller, and its log says whether it reaches this one")
+        return reasons
+
+    def until(
+        self, condition: Callable[[], object], name: str, why: Callable[[], list[str]] = list
+    ) -> "Deferred[None]":
+        """Fire once `condition` returns True; fail with StartError if the cluster refuses this broker, or is late.
+
+        `why` returns the reasons that are known for a delay.
+        """
         timeout_ms = self._settings.server.start_timeout_ms
         waiting: Deferred[None] = Deferred()
         self._waits.append((condition, waiting))
-        late = self._reactor.callLater(timeout_ms / 1000, self._late, waiting, f"{name}: not within {timeout_ms} ms")
+        reason = f"{name}: not within {timeout_ms} ms"
+        late = self._reactor.callLater(timeout_ms / 1000, self._late, waiting, reason, why)
 
         def end(result: Any) -> Any:
             self._waits = [wait for wait in self._waits if wait[1] is not waiting]
@@ -248,8 +271,10 @@ class ClusterPart:
         self._followed()
         return waiting
 
-    def _late(self, waiting: "Deferred[None]", reason: str) -> None:
-        waiting.errback(StartError(f"{reason}; {self._pause_reason}" if self._pause_reason else reason))
+    def _late(self, waiting: "Deferred[None]", reason: str, why: Callable[[], list[str]]) -> None:
+        pause = "" if self.member.is_registered else self._pause_reason
+        reasons = [reason, *filter(None, [pause]), *why()]
+        waiting.errback(StartError("; ".join(reasons)))
 
     def _followed(self) -> None:
         """Tell the operator what the registration waits for, and let the start go on."""

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.security.altered_tls import AlteredTls
 from broker.services.replica_states import one_copy_warnings
 from flakelog.console.overview import problems
 from flakelog.health import health
@@ -30,7 +31,7 @@ def cluster():
 def health_of(cluster, broker_id):
     server = SimpleNamespace(
         settings=Settings({}), engine=cluster.nodes[broker_id].broker.engine, service=None, peers=None, clock=Clock(),
-        claims=(), scope="memory", addresses={}, serving=True, stopped=False,
+        tls=AlteredTls({}, {}, print), claims=(), scope="memory", addresses={}, serving=True, stopped=False,
     )  # fmt: skip
     healthy, details = health(server)
     json.dumps(details)  # it is a page

@@ -52,10 +52,12 @@ class AuditLog:
     def removed(self, principal: str, host: str, binding: AclBinding) -> None:
         self._report(f"{shown(principal)} from {shown(host)} removed an access rule: {described(binding)}")
 
-    def altered_credentials(self, principal: str | None, host: str, user: str) -> None:
-        """Note that a client altered credentials. Without an authorizer its principal is None."""
+    def altered_password(
+        self, principal: str | None, host: str, user: str, mechanism: str, *, is_deleted: bool
+    ) -> None:
+        """Note that a client set or deleted a password of SCRAM. Without an authorizer its principal is None."""
         client = shown(host) if principal is None else f"{shown(principal)} from {shown(host)}"
-        self._report(f"{client} altered the SCRAM credentials of user {shown(user)}")
+        self._report(f"{client} {'deleted' if is_deleted else 'set'} the {mechanism} password of user {shown(user)}")
 
     def _has_room(self) -> bool:
         second = self._now_ms() // SECOND_MS

@@ -25,6 +25,7 @@ from idgen.settings import InvalidSetting, from_properties
 
 SCRAM_NUMBERS = {SCRAM_SHA_256: 1, SCRAM_SHA_512: 2}
 """Kafka's numbers of the mechanisms, as AlterUserScramCredentials has them."""
+SCRAM_MECHANISMS = {number: mechanism for mechanism, number in SCRAM_NUMBERS.items()}
 
 CredentialsNow = Callable[[], Mapping[tuple[str, int], ScramCredential]]
 

@@ -20,3 +20,12 @@ def _quoted(text: str, characters_max: int) -> str:
         return ascii(text)
     words_end = text.rfind(" ", characters_max // 2, characters_max + 1)
     return f"{ascii(text[: characters_max if words_end < 0 else words_end])}..."
+
+
+def without_password(user: str, mechanism: str) -> str:
+    """Return what it means that the user of the brokers of a cluster has no password, and the way out."""
+    return (
+        f"brokers log in to each other as {quoted(user)}, which has no {mechanism} password: each login from now on is "
+        "refused, and no broker can start. Set the password that their settings have (flakelog user set), or start "
+        "a broker with --add-scram"
+    )

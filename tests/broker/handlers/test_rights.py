@@ -324,6 +324,14 @@ def test_what_was_not_asked_for_is_no_line_and_what_was_refused_is_one(broker, a
 def test_a_change_of_credentials_is_a_line(broker, root):
     upsertion = {"name": "bob\nUser:root", "mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}
     root.ask(ALTER_SCRAM, 0, {"deletions": [], "upsertions": [upsertion]})
-    (line,) = [line for line in broker.reported if "credentials" in line]
+    (line,) = [line for line in broker.reported if "password" in line]
     assert line.startswith("User:root from 10.0.0.7:") and line.isprintable()
-    assert line.endswith('altered the SCRAM credentials of user "bob\\u{a}User:root"')
+    assert line.endswith('set the SCRAM-SHA-256 password of user "bob\\u{a}User:root"')
+
+
+def test_a_deleted_password_is_another_line_than_a_new_one(broker, root):
+    upsertion = {"name": "bob", "mechanism": 2, "iterations": 4096, "salt": b"s", "salted_password": b"p"}
+    root.ask(ALTER_SCRAM, 0, {"deletions": [], "upsertions": [upsertion]})
+    root.ask(ALTER_SCRAM, 0, {"deletions": [{"name": "bob", "mechanism": 2}], "upsertions": []})
+    lines = [line.partition(" from ")[2].partition(" ")[2] for line in broker.reported if "password" in line]
+    assert lines == ["set the SCRAM-SHA-512 password of user bob", "deleted the SCRAM-SHA-512 password of user bob"]

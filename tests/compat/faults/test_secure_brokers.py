@@ -3,6 +3,8 @@
 `make test` makes one kill, `make soak` all of the faults many times, as it does of brokers in plain text.
 """
 
+import subprocess
+import sys
 from contextlib import ExitStack, closing
 from types import SimpleNamespace
 from uuid import UUID
@@ -20,14 +22,18 @@ from tests.broker.membership.stranger_requests import EPOCH, REQUESTS
 from tests.compat.faults.replicated_brokers import NUMBERS
 from tests.compat.faults.replicated_loads import Librdkafka, NumbersLoad, replicated_loads
 from tests.compat.faults.rounds import KILLS, OUTAGES
-from tests.compat.faults.secure_brokers import JAAS, STRANGER, SecureServers
+from tests.compat.faults.secure_brokers import ADMIN, BROKER, JAAS, SCRAM, STRANGER, SecureServers
 from tests.compat.sasl_users import jaas
+from tests.compat.server.test_health import health
+from tests.compat.server_process import DidNotStart, ServerProcess
+from tests.patience import SECONDS
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory, zookeeper):
     with ExitStack() as stack:
-        yield SecureServers(tmp_path_factory.mktemp("secure"), f"{zookeeper.hosts}/secure", stack)
+        own = {"flakelog.http.listener": "127.0.0.1:0"}
+        yield SecureServers(tmp_path_factory.mktemp("secure"), f"{zookeeper.hosts}/secure", stack, settings=own)
 
 
 def test_a_kill_of_the_leader_and_controller_loses_nothing(cluster):
@@ -100,6 +106,38 @@ def test_who_reaches_zookeeper_changes_no_node_and_reads_no_password_hash(cluste
         for forbidden in changes:
             with pytest.raises(CoordinatorUnavailable):
                 stranger.execute(forbidden)
+
+
+def test_a_deleted_user_of_the_brokers_is_named_until_a_start_with_add_scram_gives_it_back(cluster, tmp_path):
+    controller = cluster.controller
+    late, other = cluster.others(controller)
+    mark = cluster[other].mark()
+    deleted = run_as_admin(cluster, tmp_path, "user", "delete", BROKER, "--yes")
+    wanted = f"brokers log in to each other as '{BROKER}', which has no {SCRAM} password"
+    assert deleted.returncode == 0 and deleted.stderr.startswith(f"warning: {wanted}"), deleted.stderr
+    cluster[other].wait_for_log(wanted, mark)
+    status, body = health(cluster[other], "/health")
+    assert status == 503 and any(problem.startswith(wanted) for problem in body["cluster"]["problems"])
+    assert f"deleted the {SCRAM} password of user {BROKER}" in cluster[controller].log
+    cluster.kill(late)
+    with_timeout = cluster[late].settings | {"flakelog.start.timeout.ms": "5000"}
+    with pytest.raises(DidNotStart) as failed:
+        ServerProcess(cluster[late].data_dir, with_timeout).start()
+    (error,) = [line for line in failed.value.stderr.splitlines() if line.startswith("Error: ")]
+    assert f"from its controller: not within 5000 ms; {wanted}" in error
+    assert f"unknown user or wrong password: '{BROKER}'" in error
+    cluster.start(late)  # with --add-scram
+    cluster.await_in_sync()
+    assert not health(cluster[other], "/health")[1]["cluster"]["problems"]
+
+
+def run_as_admin(cluster, directory, *arguments):
+    """Run a command of Flakelog at the listener of brokers. Return the process that has ended."""
+    file = directory / "admin.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in cluster.security_of(ADMIN).items()))
+    servers = [server.addresses["broker.BROKERS"] for server in cluster.servers.values() if server.running]
+    argv = [sys.executable, "-m", "flakelog", *arguments, "--servers", ",".join(servers), "--command-config", str(file)]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS)
 
 
 @pytest.mark.soak

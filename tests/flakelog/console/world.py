@@ -9,6 +9,7 @@ from broker.client.blocking import Client
 from broker.client.connection import ClientConnection
 from broker.client.errors import BrokerError
 from broker.metadata.image import RegisteredBroker
+from broker.security.altered_tls import AlteredTls
 from flakelog.config import ServerConfig
 from flakelog.console.access import Access
 from flakelog.console.action_pages import ActionPages
@@ -101,6 +102,7 @@ class World:
         self.clock = Clock()
         self.server = SimpleNamespace(
             settings=Settings({}), engine=self.broker.engine, service=None, peers=None, clock=self.clock, claims=(),
+            tls=AlteredTls({}, {}, print),
             scope="memory", addresses={"broker": "127.0.0.1:9092", "http": "127.0.0.1:8609"}, serving=True,
             stopped=False, reactor=None,
         )  # fmt: skip
