@@ -78,12 +78,6 @@ class Configs(NamedTuple):
     damaged: dict[ConfigEntity, str]
 
 
-def read_config(entity: ConfigEntity) -> Procedure[Settings]:
-    """Return the settings of an entity; an entity without a node has none. Raise DamagedDocument."""
-    node = yield from read_node(entity.path)
-    return {} if node is None else decode_config(entity.path, node.data)
-
-
 def read_configs() -> Procedure[Configs]:
     """Return the settings of all entities that have a node. Nodes whose names no broker writes are left out."""
     paths = yield from _read_paths(list(ENTITY_TYPES))

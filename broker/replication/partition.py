@@ -1,8 +1,10 @@
 """A leader's view of one partition: its replicas, the ISR, and the high watermark (Kafka's Partition).
 
     fetched     a follower asks for an offset, so it has everything below it
-    appended    the leader's own log is longer, or more of it is on the disk
     proposal    another ISR, which the controller has to grant (AlterPartition, KIP-497)
+
+The leader's own appends and syncs need no call: the log computes its high watermark from its own end, and from the
+offset up to which this view says that it is replicated.
 
 The high watermark is the least end over the ISR and the members that are proposed to join it. A member that is proposed
 to leave counts until that is granted. The high watermark moves only while the granted ISR has `min.insync.replicas`
@@ -230,10 +232,6 @@ class Partition:
         return self.log.high_watermark >= self.epoch_start_offset
 
     # --- the high watermark --------------------------------------------------------------------------------------
-
-    def appended(self) -> bool:
-        """Note that the leader's own log is longer, or more of it is on the disk."""
-        return self._advance()
 
     def configured(self, now: Now) -> bool:
         """Note that the topic's settings have changed: another `min.insync.replicas` may need an empty ELR."""

@@ -54,9 +54,6 @@ class Authorizer:
         """Return the rules that a filter selects, in an order that does not depend on how they came."""
         return sorted(rule for rule in self.acls if acl_filter.matches(rule))
 
-    def is_super_user(self, principal: str) -> bool:
-        return principal in self._super_users
-
     def allows(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:

@@ -25,7 +25,7 @@ from broker.cluster.documents import (
     decode_config,
     encode_controller,
 )
-from broker.cluster.entity_configs import NoController, read_config, read_configs, write_config
+from broker.cluster.entity_configs import NoController, read_configs, write_config
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import Create, Get, Multi, Set
 from tests.broker.cluster.procedures import Crashed, FaultyCoordinator, run
@@ -177,8 +177,6 @@ def test_all_entities_are_read():
     for entity, settings in configs.items():
         run(coordinator, write_config(entity, settings))
     assert run(coordinator, read_configs()) == ({user_entity(None): {}, **configs}, {})
-    assert run(coordinator, read_config(client_entity("x y"))) == {"c": "3"}
-    assert run(coordinator, read_config(client_entity("unknown"))) == {}
 
 
 @pytest.mark.parametrize("entity", [client_entity("c"), user_entity("u"), ip_entity("10.0.0.1"), user_entity(None)])

@@ -134,7 +134,6 @@ class ReplicaModel:
             append(broker.log, *values, worker=broker.worker, now=self.now)
             broker.manager.appended(broker.log)
             broker.run_jobs()
-            broker.leads.appended()
             self.counts["appended"] += 1
 
     def propose(self, broker):
