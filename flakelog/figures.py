@@ -20,6 +20,7 @@ from broker.security.altered_tls import AlteredTls
 from broker.security.sasl.listeners import AuthenticationFigures
 from broker.services.context import BrokerServices
 from broker.services.group_lag import group_positions
+from broker.services.replica_states import offline_partitions
 from broker.version import VERSION
 from flakelog.metric_table import histogram, sample, samples
 from flakelog.replication_figures import NAMED_MAX, replication_figures, split_name
@@ -92,7 +93,7 @@ def _broker(engine: Engine, now_ms: int, partitions_max: int) -> Iterator[Metric
     yield from replication_figures(services, total, partitions_max)
     yield from _logs(logs[:partitions_max])
     yield sample("flakelog_partitions_left_out", max(len(logs) - partitions_max, 0))
-    yield sample("flakelog_partitions_offline", len(services.logs.offline))
+    yield sample("flakelog_partitions_offline", len(offline_partitions(services)))
     yield from _clock_waits(services, now_ms)
     yield sample("flakelog_open_files", services.logs.storage.open_count)
     yield from _disk(services.logs.disk)

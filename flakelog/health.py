@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from broker.metadata.image import NO_CONTROLLER
 from broker.metadata.topic import NO_LEADER
-from broker.services.replica_states import ReplicaStates, replica_states
+from broker.services.replica_states import ReplicaStates, offline_partitions, replica_states
 from flakelog.figures import MeasuredServer
 from flakelog.settings import Settings
 
@@ -121,7 +121,7 @@ def _full_disk(server: WatchedServer) -> Mapping[str, int] | None:
 
 
 def _offline(server: WatchedServer) -> Mapping[str, str]:
-    return server.engine.services.logs.offline if server.engine is not None else {}
+    return offline_partitions(server.engine.services) if server.engine is not None else {}
 
 
 def _clock_waits(server: WatchedServer) -> Mapping[str, Mapping[str, int]]:

@@ -80,7 +80,7 @@ SERVER = {
             GAUGE,
             "Partitions without these five samples, because of flakelog.metrics.partitions.max",
         ),
-        ("partitions_offline", GAUGE, "Partitions that are offline; the log says why"),
+        ("partitions_offline", GAUGE, "Partitions that are offline; /health says why"),
         ("open_files", GAUGE, "Files of partitions that are open; flakelog.max.open.files limits them"),
     ),
     "Consumer groups and transactions": _rows(

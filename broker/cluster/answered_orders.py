@@ -40,6 +40,8 @@ class DisksAnswered:
     taken: tuple[Replica, ...]
     kept: tuple[Replica, ...] = ()
     """Those of the failed whose logs have lost nothing: the disk was full, for example."""
+    others: tuple[Replica, ...] = ()
+    """Those of the kept in whose place the broker has records of another topic of this name."""
 
 
 def deletion_answered(call: Call, request: StopReplicaRequest, response: Any) -> DeletionAnswered:
@@ -88,6 +90,7 @@ def disks_answered(call: Call, response: Any) -> DisksAnswered:
     def replicas(*codes: ErrorCode) -> tuple[Replica, ...]:
         return tuple(Replica(partition, call.broker_id) for partition, error in errors if error in codes)
 
-    failed = replicas(ErrorCode.KAFKA_STORAGE_ERROR)
+    others = replicas(ErrorCode.INCONSISTENT_TOPIC_ID)
+    failed = replicas(ErrorCode.KAFKA_STORAGE_ERROR) + others
     taken = replicas(ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
-    return DisksAnswered(call.broker_id, call.broker_epoch, failed, taken, kept)
+    return DisksAnswered(call.broker_id, call.broker_epoch, failed, taken, kept + others, others)

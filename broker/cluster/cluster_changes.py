@@ -175,14 +175,21 @@ class ClusterChanges:
         yield from delete_notifications(context, paths)
 
     def disks_answered(
-        self, failed: Sequence[Replica], taken: Sequence[Replica], kept: Sequence[Replica] = ()
+        self,
+        failed: Sequence[Replica],
+        taken: Sequence[Replica],
+        kept: Sequence[Replica] = (),
+        others: Sequence[Replica] = (),
     ) -> Procedure[None]:
         """Take a broker's answer to LeaderAndIsr: replicas that a disk did not take are offline, others are back.
 
-        Of the failed, `kept` have lost no records. The only copy of a partition stays as it is: no other can lead, and
-        its order is repeated.
+        Of the failed, `kept` have lost no records, and in place of `others` the broker has records of another topic.
+        The only copy of a partition stays as it is, because no other can lead, and its order is repeated. One of
+        `others` does not lead: as long as those records are there, the broker serves it to no client.
         """
         context = self.context
+        context.other_topics.difference_update(failed, taken)
+        context.other_topics.update(replica for replica in others if replica.partition in context.leadership)
         worse = [replica for replica in failed if replica in context.kept and replica not in kept]
         context.kept.difference_update(failed)
         context.kept.update(kept)
@@ -200,10 +207,11 @@ class ClusterChanges:
             yield from self._take_offline(lost)
 
     def _is_lost(self, replica: Replica) -> bool:
-        """Return True if another replica can take over from one whose disk failed just now."""
+        """Return True if another replica can take over from one whose disk failed just now, or if it cannot lead."""
         context, partition = self.context, replica.partition
         is_decided = partition in context.leadership and partition.topic not in context.topics_to_delete
-        return is_decided and len(context.replicas(partition)) > 1 and replica not in context.failed_disks
+        may_end = len(context.replicas(partition)) > 1 or replica in context.other_topics
+        return is_decided and may_end and replica not in context.failed_disks
 
     # Leaders
 

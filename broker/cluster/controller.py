@@ -347,10 +347,10 @@ class Controller:
                 if self.context.broker_epochs.get(broker_id) != broker_epoch:
                     return None
                 return changes.order_again(replicas)
-            case DisksAnswered(broker_id, broker_epoch, failed, taken, kept):
+            case DisksAnswered(broker_id, broker_epoch, failed, taken, kept, others):
                 if self.context.broker_epochs.get(broker_id) != broker_epoch:
                     return None
-                return changes.disks_answered(failed, taken, kept)
+                return changes.disks_answered(failed, taken, kept, others)
             case _:
                 return answer(changes, event)
 

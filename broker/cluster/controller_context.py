@@ -75,7 +75,8 @@ class ControllerContext:
 
     `epoch_version` is the version of /controller_epoch at this controller's election; each write of a `state` checks
     it. `damaged` has the nodes that could not be read, with the reason; their topics or brokers count as absent.
-    `failed_disks` has the replicas of live brokers that a disk did not take; of these, `kept` have lost no records.
+    `failed_disks` has the replicas of live brokers that a disk did not take; of these, `kept` have lost no records, and
+    in place of `other_topics`, which are kept too, the broker has records of another topic of this name.
     `leaderless` says why a partition has no leader although a member of its ISR or ELR is there (rule W3).
     `deletion_ineligible` has the topics whose deletion waits, with the brokers whose copies are not deleted yet.
     `unclean_elections` counts the leaders of this term that may lack acknowledged records.
@@ -100,6 +101,7 @@ class ControllerContext:
         self.damaged: dict[str, str] = {}
         self.failed_disks: set[Replica] = set()
         self.kept: set[Replica] = set()
+        self.other_topics: set[Replica] = set()
         self.leaderless: dict[TopicPartition, str] = {}
         self.unclean_elections = 0
 
@@ -119,12 +121,17 @@ class ControllerContext:
             self.broker_epochs.pop(broker_id, None)
         self.failed_disks = {replica for replica in self.failed_disks if replica.broker_id in self.broker_epochs}
         self.kept &= self.failed_disks
+        self.other_topics &= self.failed_disks
 
     def is_live(self, broker_id: int) -> bool:
         return broker_id in self.broker_epochs and broker_id not in self.shutting_down
 
     def has_failed_disk(self, partition: TopicPartition, broker_id: int) -> bool:
         return Replica(partition, broker_id) in self.failed_disks
+
+    def has_other_topic(self, partition: TopicPartition, broker_id: int) -> bool:
+        """Return True if a broker has records of another topic in place of a partition."""
+        return Replica(partition, broker_id) in self.other_topics
 
     def may_lack_records(self, partition: TopicPartition, broker_id: int) -> bool:
         """Return True if a disk that failed may have lost records of a partition."""
@@ -164,7 +171,8 @@ class ControllerContext:
             waiting.setdefault(reason, []).append(partition)
         refused: dict[int, list[TopicPartition]] = {}
         for partition, broker_id in sorted(self.failed_disks):
-            refused.setdefault(broker_id, []).append(partition)
+            if not self.has_other_topic(partition, broker_id):  # that broker says so itself
+                refused.setdefault(broker_id, []).append(partition)
         return [
             *(f"{_some(names)} {'have' if names[1:] else 'has'} no leader: {why}" for why, names in waiting.items()),
             *(f"the disk of broker {broker_id} failed for {_some(names)}" for broker_id, names in refused.items()),
@@ -203,6 +211,7 @@ class ControllerContext:
                 self.replica_states.pop(Replica(partition, broker_id), None)
                 self.failed_disks.discard(Replica(partition, broker_id))
                 self.kept.discard(Replica(partition, broker_id))
+                self.other_topics.discard(Replica(partition, broker_id))
 
     def assignment(self, partition: TopicPartition) -> Assignment:
         return self.assignments.get(partition.topic, {}).get(partition.partition, NO_REPLICAS)

@@ -112,7 +112,12 @@ def exclude_untrusted(context: ControllerContext, partition: TopicPartition, cur
 
 
 def why_leaderless(context: ControllerContext, partition: TopicPartition, current: LeaderAndIsr) -> str | None:
-    """Return why the live members of a partition do not lead, if they are not trusted."""
+    """Return why the live members of a partition do not lead, if they are not trusted, or have another's records."""
+    if any(context.has_other_topic(partition, member) for member in current.members):
+        return (
+            "brokers with a copy have records of another topic of this name. To begin anew, delete the topic, and "
+            "these records with it, and create it again"
+        )
     untrusted = untrusted_members(context, partition, current)
     if not untrusted:
         return None

@@ -36,6 +36,7 @@ from broker.membership.peer_calls import PeerCalls
 from broker.membership.problem_reports import ProblemReports
 from broker.membership.producer_id_requests import ProducerIdRequests
 from broker.membership.stale_image import StaleImage
+from broker.membership.unknown_topics import UnknownTopics
 from broker.metadata.change import Change
 from broker.metadata.image import IMAGE_CAME, Image, ImageDelta
 from broker.metadata.producer_ids import ProducerIds
@@ -115,6 +116,7 @@ class Member:
         self.pending = Pending()
         """Whether `take_operations` and `take_calls` may have something."""
         self.image = Image(membership.cluster_id)
+        self.unknown_topics = UnknownTopics(membership.broker_id, self.image)
         self.controller = Controller(membership.broker_id, self.pending, listener=membership.listener)
         self.peers = PeerCalls(self.pending)
         self.fetchers: Fetchers | None = None
@@ -201,7 +203,7 @@ class Member:
     @property
     def _problems(self) -> list[str]:
         controller, configs = self.controller, self._configs
-        problems = [*self.own_problems, *controller.problems, *configs.problems.values()]
+        problems = [*self.own_problems, *self.unknown_topics.problems, *controller.problems, *configs.problems.values()]
         if controller.problem is not None:
             problems.append(f"the controller of this broker fails, and tries again: {controller.problem}")
         if configs.failure is not None:
@@ -436,6 +438,7 @@ class Member:
         self.image.register(live_brokers(order))
         self.image.controller_id = int(order.controller_id)
         self.apply([topics_of(self.image, order, self._settings.of_topic)], now)
+        self.unknown_topics.compare(order, now)
         self.want_settings([(str(topic.topic_name), topic.topic_id) for topic in order.topic_states], now)
         for broker_id in live_before - self.image.live_ids:
             self.peers.lost(broker_id, now)
@@ -480,6 +483,7 @@ class Member:
             part.tick(now)
         self.coordinator_outage.tick(now)
         self.peers.tick(now)
+        self.unknown_topics.tick(now)
         if self.fetchers is not None:
             self.fetchers.tick(now)
         self._follow(now)
@@ -490,6 +494,7 @@ class Member:
         deadlines += self.peers.next_deadline_ms(), self.producer_id_requests.next_deadline_ms()
         deadlines.append(self.stale_image.next_deadline_ms())
         deadlines.append(self.coordinator_outage.next_deadline_ms())
+        deadlines.append(self.unknown_topics.next_deadline_ms())
         if self.fetchers is not None:
             deadlines.append(self.fetchers.next_deadline_ms())
         if self._may_register:

@@ -214,6 +214,7 @@ class BrokerServices:
             self.metadata.listener_of = {self.own_listener: member.membership.listener}
         self.metadata.on_change = self._led.clear
         self.producer_ids = member.producer_ids
+        member.unknown_topics.hosted = self.hosted
         self.changes = MetadataChanges(member.executor, member.producer_ids, self.purgatory)
         member.consequences = partial(follow_metadata, self)
         member.touch = self.purgatory.touch

@@ -1,4 +1,4 @@
-"""The partitions with several copies that an operator should know of, by name, as one broker sees them.
+"""The partitions that an operator should know of, by name, as one broker sees them: with several copies, or offline.
 
 A leader knows the ISR of what it leads. A follower knows what it has stopped to copy. Each broker knows which of the
 partitions that it has a copy of are without a leader, so all of these name such a partition.
@@ -53,6 +53,13 @@ def replica_states(services: BrokerServices) -> ReplicaStates | None:
         _some(partition.log.name for partition in led if partition.is_under_replicated),
         one_copy_coordinators(services.metadata),
     )
+
+
+def offline_partitions(services: BrokerServices) -> Mapping[str, str]:
+    """Return why partitions are not served here, by their names: their logs failed, or have records of another topic.
+    """
+    member = services.member
+    return services.logs.offline if member is None else services.logs.offline | member.unknown_topics.offline
 
 
 def _some(names: Iterable[str]) -> tuple[str, ...]:
