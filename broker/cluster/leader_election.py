@@ -31,6 +31,9 @@ from broker.cluster.isr_members import (
     untrusted_members,
 )
 
+MAY_LACK = "may lack records since an unclean stop"
+"""Follows the names of members that are not trusted, in the reason why a partition has no leader."""
+
 
 class Elected(NamedTuple):
     """A decision. `loss` says which records an unclean leader may lack, for people."""
@@ -125,8 +128,8 @@ def why_leaderless(context: ControllerContext, partition: TopicPartition, curren
     empty = [member for member in untrusted if lacks_all_records(context, partition, current, member)]
     if not empty:
         return (
-            f"{_brokers(untrusted)} may lack records since an unclean stop, and {_brokers(away)} may have them: "
-            "start them, or ask for an unclean election"
+            f"{_brokers(untrusted)} {MAY_LACK}, and {_brokers(away)} may have them: start them, or ask for an unclean "
+            "election"
         )
     others = f", start {_brokers(away)}" if away else ""
     return (

@@ -130,7 +130,7 @@ def _describe_replication(placement: "Placement") -> None:
     if placement.has_copies:
         waiting = [partition for partition in placement.placed if partition.untrusted]
         for partition in waiting[:OFFLINE_SHOWN]:
-            print_line(why_waiting(partition))
+            print_line(why_waiting(partition, placement.problems.get(placement.controller, ())))
         for option, names in _lacking(placement).items():
             some = f": {', '.join(names[:OFFLINE_SHOWN])}" if names else ""
             more = f" and more: `--{option}` lists all" if len(names) > OFFLINE_SHOWN else ""
@@ -142,15 +142,18 @@ def _describe_replication(placement: "Placement") -> None:
             click.echo(one_copy_warning(topic))
 
 
-def why_waiting(partition: "PlacedPartition") -> str:
+def why_waiting(partition: "PlacedPartition", problems: "Sequence[str]") -> str:
     """Return why an offline partition has no leader although brokers with copies are live.
 
-    Metadata look the same during an election, which ends by itself. Only the controller knows whether it has decided to
-    wait: its problems say so then.
+    `problems` are those that its controller sees. Without a word of its own about these brokers, they may have all
+    records: an unclean election would lose some for nothing.
     """
+    from broker.cluster.leader_election import MAY_LACK
+
     away, here = _brokers(partition.waits_for), _brokers(partition.untrusted)
-    waits = f"it waits for {away}, because {here} may lack records since an unclean stop"
-    return f"{partition.name} has no leader: an election is under way, or {waits} (then the controller says so)"
+    if any(f": {here} {MAY_LACK}" in problem for problem in problems):
+        return f"{partition.name} waits for {away}: {here} {MAY_LACK}"
+    return f"{partition.name} has no leader now: an election is under way, or /health of the controller says why not"
 
 
 def _brokers(broker_ids: "Sequence[int]") -> str:

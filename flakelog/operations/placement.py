@@ -63,8 +63,8 @@ class PlacedPartition:
 
     @property
     def untrusted(self) -> tuple[int, ...]:
-        """The live brokers in ISR and ELR of an offline partition. They do not lead, because they stopped uncleanly and
-        may lack records that the others have."""
+        """The live brokers in ISR and ELR of an offline partition. One of them will lead if an election is under way.
+        Otherwise they stopped uncleanly and may lack records that the others have."""
         return self._members(live=True)
 
     @property

@@ -183,11 +183,19 @@ def test_an_offline_partition_names_the_live_brokers_that_may_lack_records_and_t
     cluster.later(3_000)
     partition = flights(cluster)
     assert (partition.is_offline, partition.untrusted, partition.waits_for) == (True, (1, 3), (2,))
-    assert why_waiting(partition) == (
-        "flights-0 has no leader: an election is under way, or it waits for broker 2, because brokers 1, 3 may lack "
-        "records since an unclean stop (then the controller says so)"
-    )
+    problems = placement(cluster).problems[cluster.controller.id]
+    reason = why_waiting(partition, problems)
+    assert reason == "flights-0 waits for broker 2: brokers 1, 3 may lack records since an unclean stop"
     cluster.restart(2)
     cluster.later(3_000)
     partition = flights(cluster)
     assert (partition.is_offline, partition.untrusted, partition.waits_for) == (False, (), ())
+
+
+def test_a_partition_whose_leader_has_just_died_is_not_said_to_lack_records():
+    """In the seconds before the controller elects, its ISR is whole: an unclean election would lose records."""
+    nodes = {FLIGHTS: Replicas(-1, 0, (1, 2, 3), (1, 2, 3), offline=(2,))}
+    (partition,) = placement_of(Cluster("c", 1, ()), nodes).placed
+    others = "pair-0 has no leader: broker 3 may lack records since an unclean stop, and broker 2 may have them"
+    for problems in ((), (others,)):
+        assert why_waiting(partition, problems).startswith("flights-0 has no leader now: an election is under way")
