@@ -473,6 +473,7 @@ def _nothing_came(group: str, figures: "ConsumerFigures") -> str:
     if not behind and figures.group_wait_ms:
         return f"group {group} gave no partition; other members have not joined within {answer_seconds():g} s"
     if not behind:
-        return f"group {group} gave no partition; other members have them"
+        reasons = "its other members have them, or its coordinator lets no member in"
+        return f"group {group} gave no partition: {reasons}. `flakelog group describe {group}` lists its members"
     more = f" and {len(behind) - 1:,} more" if len(behind) > 1 else ""
     return f"nothing came of {behind[0]}{more} within {answer_seconds():g} s, though its end is not reached"

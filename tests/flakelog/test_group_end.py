@@ -1,6 +1,7 @@
 """`flakelog consume --group` ends when the group has read what was there, and not before it could read."""
 
-from broker.client.consumer_figures import PartitionFigures
+from broker.client.consumer_figures import ConsumerFigures, FetchFigures, PartitionFigures
+from flakelog.commands.consume import _nothing_came
 from flakelog.commands.group_end import IDLE_MS, GroupEnd, missing
 
 A, B = ("orders", 0), ("orders", 1)
@@ -61,3 +62,11 @@ def test_a_partition_with_more_to_read_is_not_idle():
     assert end.missing_ms(20_000) == 20_000
     end.came(20_000)
     assert end.missing_ms(20_000) == 0
+
+
+def test_a_member_without_partitions_names_other_members_as_one_of_two_reasons():
+    """A coordinator whose log takes no writes, as while ids have ended, lets no member in."""
+    assert _nothing_came("readers", ConsumerFigures(9.0, FetchFigures())) == (
+        "group readers gave no partition: its other members have them, or its coordinator lets no member in. "
+        "`flakelog group describe readers` lists its members"
+    )
