@@ -205,7 +205,15 @@ REPLICATION = {
         ("replication_in_bytes_total", COUNTER, "Bytes copied from leaders"),
         ("replication_out_bytes_total", COUNTER, "Bytes fetched by followers"),
     ),
+    "ZooKeeper": _rows(
+        ("zookeeper_connected", GAUGE, "1 while ZooKeeper answers this broker, else 0"),
+        ("zookeeper_disconnects_total", COUNTER, "Times this broker lost its connection to ZooKeeper"),
+        ("zookeeper_expirations_total", COUNTER, "Sessions of this broker with ZooKeeper that have expired"),
+    ),
     "Controller": _rows(
+        ("controller_live_brokers", GAUGE, "Brokers that are live, as the controller sees them; 0 elsewhere"),
+        ("controller_topics", GAUGE, "Topics of the cluster; 0 elsewhere"),
+        ("controller_partitions", GAUGE, "Partitions of the cluster; 0 elsewhere"),
         ("active_controller", GAUGE, "1 at the broker that is the controller, else 0"),
         ("controller_offline_partitions", GAUGE, "Partitions of the cluster without a live leader; 0 elsewhere"),
         (

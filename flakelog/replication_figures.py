@@ -13,6 +13,7 @@ from broker.cluster.controller_context import ControllerContext, ReplicaState
 from broker.cluster.documents import TopicPartition
 from broker.cluster.preferred_leaders import led_by_others
 from broker.log.partition_log import PartitionLog
+from broker.membership.coordinator_outage import CoordinatorOutage
 from broker.membership.replica_manager import ReplicaManager
 from broker.metrics import TopicFigures
 from broker.services.context import BrokerServices
@@ -41,6 +42,7 @@ def replication_figures(services: BrokerServices, total: TopicFigures, partition
     yield sample("flakelog_replication_in_bytes_total", total.replication_in)
     yield sample("flakelog_replication_out_bytes_total", total.replication_out)
     yield from _controller(member.controller, len(offline))
+    yield from _session(member.coordinator_outage)
     yield sample("flakelog_image_stale", member.stale_image.problem is not None)
 
 
@@ -103,6 +105,10 @@ def _controller(controller: Controller, offline: int) -> Iterator[Metric]:
     yield sample("flakelog_controller_preferred_replica_imbalance", led_by_others(context) if is_active else 0)
     yield from _deletions(context)
     yield sample("flakelog_unclean_leader_elections_total", controller.unclean_elections)
+    yield sample("flakelog_controller_live_brokers", len(context.brokers) if is_active else 0)
+    yield sample("flakelog_controller_topics", len(context.assignments) if is_active else 0)
+    partitions = sum(map(len, context.assignments.values())) if is_active else 0
+    yield sample("flakelog_controller_partitions", partitions)
     yield sample("flakelog_controller_unreached_brokers", len(controller.unreached))
 
 
@@ -120,3 +126,9 @@ def _deletions(context: ControllerContext) -> Iterator[Metric]:
     yield sample("flakelog_controller_topics_ineligible_to_delete", len(waiting))
     yield sample("flakelog_controller_replicas_to_delete", len(replicas))
     yield sample("flakelog_controller_replicas_ineligible_to_delete", ineligible)
+
+
+def _session(session: CoordinatorOutage) -> Iterator[Metric]:
+    yield sample("flakelog_zookeeper_connected", session.is_connected)
+    yield sample("flakelog_zookeeper_disconnects_total", session.disconnects)
+    yield sample("flakelog_zookeeper_expirations_total", session.expirations)

@@ -209,6 +209,34 @@ def test_the_controller_counts_topics_and_copies_that_are_being_deleted_and_thos
     assert shown(cluster, 1, *names) == (0, 0, 0, 0)
 
 
+def test_the_controller_counts_live_brokers_topics_and_partitions(cluster):
+    names = "controller_live_brokers", "controller_topics", "controller_partitions"
+    live, topics, partitions = shown(cluster, 1, *names)
+    assert live == 3 and topics >= 1 and shown(cluster, 2, *names) == (0, 0, 0)
+    cluster.create("single", replicas=(3,), min_insync_replicas=1)
+    assert shown(cluster, 1, *names) == (3, topics + 1, partitions + 1)
+    cluster.kill_and_expire(3)
+    assert shown(cluster, 1, *names) == (2, topics + 1, partitions + 1)
+
+
+def test_a_broker_shows_whether_its_coordinator_answers_and_how_often_it_was_lost(cluster):
+    """As the SessionState, ZooKeeperDisconnectsPerSec and ZooKeeperExpiresPerSec of Kafka's brokers."""
+    names = "zookeeper_connected", "zookeeper_disconnects_total", "zookeeper_expirations_total"
+    assert shown(cluster, 2, *names) == (1, 0, 0)
+    coordinator = cluster.nodes[2].coordinator
+    coordinator.cut()
+    cluster.later(1_000)
+    assert shown(cluster, 2, *names) == (0, 1, 0)
+    coordinator.heal()
+    cluster.later(1_000)
+    assert shown(cluster, 2, *names) == (1, 1, 0)
+    coordinator.cut()
+    coordinator.expire()
+    coordinator.heal()
+    cluster.later(1_000)
+    assert shown(cluster, 2, *names) == (1, 2, 1)
+
+
 def test_a_partition_that_a_follower_has_stopped_to_copy_is_counted(cluster):
     cluster.produce("flights", b"a", acks=1)
     cluster.later(5_000)

@@ -114,6 +114,7 @@ def test_a_coordinator_that_does_not_answer_is_a_problem_with_its_name_its_begin
 def test_an_outage_says_until_when_the_ids_last_and_then_that_writes_are_refused(life):
     """A broker issues no id that the registry has not confirmed to it, because ids must never repeat."""
     life.now_ms = 1_764_489_600_000
+    life.member.image.controller_id = 1  # its own controller has told it of the cluster
     life.member.coordinator_outage.ids_end_ms = lambda: 1_764_489_625_000
     life.coordinator.cut()
     life.settle()
@@ -140,6 +141,7 @@ def test_an_outage_says_until_when_the_ids_last_and_then_that_writes_are_refused
 
 def test_an_outage_whose_ids_come_from_another_registry_again_says_that_writes_go_on(life):
     ends_ms = [2_000]
+    life.member.image.controller_id = 1
     life.member.coordinator_outage.ids_end_ms = lambda: ends_ms[0]
     life.coordinator.cut()
     life.now_ms = 3_000

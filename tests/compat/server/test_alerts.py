@@ -17,7 +17,7 @@ RULES = {rule["alert"]: rule for group in yaml.safe_load(ALERTS.read_text())["gr
 EVERY = "15s"
 
 # (alert, series, time, labels, summary). A series is written as promtool has it: `1x4 0x20` is 1, four times more, then
-# 0 and twenty times more, one sample each 15 s; `0+10x40` rises by 10.
+# 0 and twenty times more, one sample each 15 s; `0+10x40` rises by 10. An alert lacks a label that is None.
 FIRING = [
     ("FlakelogDown", {'up{job="flakelog"}': "1x4 0x20"}, "4m", {"job": "flakelog"}, "a does not answer"),
     ("FlakelogDiskFull", {"flakelog_disk_full": "0x4 1x8"}, "2m", {}, "The disk of a is full"),
@@ -56,6 +56,20 @@ FIRING = [
         "2m",
         {},
         "The controller and a do not reach each other or another broker",
+    ),
+    (
+        "FlakelogZooKeeperAway",
+        {"flakelog_zookeeper_connected": "1x4 0x20"},
+        "2m",
+        {},
+        "ZooKeeper does not answer a",
+    ),
+    (
+        "FlakelogNoController",
+        {"flakelog_active_controller": "1x4 0x20"},
+        "4m",
+        {"instance": None},
+        "The cluster has 0 controllers, and needs one",
     ),
     (
         "FlakelogUncleanElections",
@@ -246,8 +260,9 @@ def evaluate(directory, *tests):
 def fires(alert, found, time, labels, summary):
     rule = RULES[alert]
     description = rule["annotations"]["description"].replace('{{ $value | printf "%.0f" }}', VALUES.get(alert, ""))
+    labels = {"instance": "a", **labels, **rule["labels"]}
     expected = {
-        "exp_labels": {"instance": "a", **labels, **rule["labels"]},
+        "exp_labels": {name: value for name, value in labels.items() if value is not None},
         "exp_annotations": {"summary": summary, "description": description},
     }
     wanted = {"eval_time": time, "alertname": alert, "exp_alerts": [expected]}
