@@ -254,7 +254,7 @@ class ZooKeeperCoordinator:
         try:
             self._client.set_acls_async(path, _ACLS[protection]).get(timeout=self.request_timeout_ms / 1000)
         except (KazooException, KazooTimeoutError) as error:
-            raise _kind_of(error)(f"the ACL of {path}: {str(error) or type(error).__name__}") from error
+            raise _kind_of(error)(f"the ACL of {path}: {_reason(error)}") from error
 
     def _ask(self, operation: Operation) -> IAsyncResult:
         check_operation(operation)
@@ -463,7 +463,18 @@ def _failure(multi: Multi, answers: Sequence[Any]) -> CoordinationError:
 
 def _translated(operation: Operation | Check, error: Exception) -> CoordinationError:
     """Convert kazoo's error to the port's."""
-    return _kind_of(error)(f"{described(operation)}: {str(error) or type(error).__name__}")
+    return _kind_of(error)(f"{described(operation)}: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    """Return kazoo's error in words; most of its errors have none."""
+    if isinstance(error, NoAuthError):
+        return (
+            "ZooKeeper lets others alone do this (NoAuth), because the node was made with other credentials: give this "
+            "process the user and password of flakelog.ids.zookeeper.credentials.file, or the certificate, that the "
+            "others have"
+        )
+    return str(error) or type(error).__name__
 
 
 def _kind_of(error: Exception) -> type[CoordinationError]:

@@ -37,7 +37,7 @@ class CoordinatorOutage:
         """Return since when an outage lasts, and what does not work until its end; None without an outage."""
         if self._since_ms is None:
             return None
-        outage = f"{self._name} does not answer since {_utc(self._since_ms)}"
+        outage = f"{self._name} does not answer since {_utc(self._since_ms)}, or refuses this broker's session"
         frozen = "topics and settings cannot be changed, and partitions get no other leaders"
         if self._ids_ended_ms is not None:
             return (

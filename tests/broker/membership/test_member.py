@@ -103,8 +103,8 @@ def test_a_coordinator_that_does_not_answer_is_a_problem_with_its_name_its_begin
     life.settle()
     (problem,) = life.member.problems
     assert problem == (
-        "ZooKeeper at a:2181 does not answer since 2025-11-30 08:00:00 UTC: reads and writes go on, but topics and "
-        "settings cannot be changed, and partitions get no other leaders"
+        "ZooKeeper at a:2181 does not answer since 2025-11-30 08:00:00 UTC, or refuses this broker's session: reads "
+        "and writes go on, but topics and settings cannot be changed, and partitions get no other leaders"
     )
     life.now_ms += 60_000
     life.settle()
@@ -118,9 +118,10 @@ def test_an_outage_says_until_when_the_ids_last_and_then_that_writes_are_refused
     life.member.coordinator_outage.ids_end_ms = lambda: 1_764_489_625_000
     life.coordinator.cut()
     life.settle()
+    outage = "ZooKeeper at a:2181 does not answer since 2025-11-30 08:00:00 UTC, or refuses this broker's session"
     frozen = "topics and settings cannot be changed, and partitions get no other leaders"
     going_on = (
-        "ZooKeeper at a:2181 does not answer since 2025-11-30 08:00:00 UTC: reads go on, and writes and commits until "
+        f"{outage}: reads go on, and writes and commits until "
         f"2025-11-30 08:00:25 UTC, when the ids of this broker end (flakelog.ids.lead.ms), but {frozen}"
     )
     assert life.member.problems == life.reported == [going_on]
@@ -128,7 +129,7 @@ def test_an_outage_says_until_when_the_ids_last_and_then_that_writes_are_refused
     life.now_ms = 1_764_489_625_000
     life.member.tick(life.now)
     refused = (
-        "ZooKeeper at a:2181 does not answer since 2025-11-30 08:00:00 UTC: writes and commits are refused since "
+        f"{outage}: writes and commits are refused since "
         "2025-11-30 08:00:25 UTC, because the ids of this broker have ended (flakelog.ids.lead.ms); "
         f"{frozen}. Reads go on"
     )

@@ -95,7 +95,7 @@ def test_other_credentials_do_not_open_it_either(zookeeper, session, credentials
     hosts = f"{zookeeper.hosts}/of-flakelog"
     session(hosts, Access(credentials_file=credentials("flakelog:secret"), set_acl=True)).execute(Create("/a"))
     other = session(hosts, Access(credentials_file=credentials("flakelog:guessed")))
-    with pytest.raises(CoordinatorUnavailable):
+    with pytest.raises(CoordinatorUnavailable, match="Set /a: .*flakelog.ids.zookeeper.credentials.file"):
         other.execute(Set("/a", b"x", 0))
 
 
