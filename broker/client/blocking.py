@@ -244,10 +244,10 @@ class Client:
         try:
             yield
         except TimeoutError as error:
-            waited, is_connected = self._waits_seconds(address), address in self._connections
+            waited, known = self._waits_seconds(address), self._connections.get(address)
             self._drop(address)
-            if is_connected:
-                raise NoAnswer(str(address), waited) from error
+            if known is not None:
+                raise NoAnswer(str(address), waited, is_broker=known.has_answered) from error
             raise Unreachable(str(address), f"no answer within {waited:g} s") from error
         except (OSError, WireError) as error:
             reason, known = str(error) or type(error).__name__, self._connections.get(address)

@@ -83,11 +83,19 @@ class NoBrokerKnown(Unreachable):
 
 
 class NoAnswer(Unreachable):
-    """A broker took a request and has not answered it in time; `seconds` is the time that was waited."""
+    """A broker took a request and has not answered it in time; `seconds` is the time that was waited.
 
-    def __init__(self, address: str, seconds: float) -> None:
+    With `is_broker` the broker has answered others on this connection, so it lives, and may still do what was asked.
+    """
+
+    def __init__(self, address: str, seconds: float, *, is_broker: bool = False) -> None:
         super().__init__(address, f"no answer within {seconds:g} s")
         self.seconds = seconds
+        if is_broker:
+            self.args = (
+                f"the broker at {address} has not answered within {seconds:g} s, and may still do what was asked: look "
+                "before you repeat it. flakelog cluster describe says what it waits for",
+            )
 
 
 class NotAuthenticated(ClientError):

@@ -22,6 +22,8 @@ class SocketConnection:
         self.socket = sock
         self.renew_at_s: float | None = None
         """When the login is to be renewed, on the monotonic clock; None without an end of the session."""
+        self.has_answered = False
+        """True once the peer has answered a request, so that it is a broker."""
         self._frames = ClientConnection(client_id)
         self._early: deque[memoryview] = deque()
         """Answers that `ask` has read before its own, for `receive`."""
@@ -50,7 +52,9 @@ class SocketConnection:
         return self._next()
 
     def _next(self) -> memoryview:
-        return self._frames.take(_read_frame(self.socket)).body
+        body = self._frames.take(_read_frame(self.socket)).body
+        self.has_answered = True
+        return body
 
     def has_ended(self) -> bool:
         """Return True if an idle connection was closed by the broker (restarted, or as idle) or has unexpected bytes.

@@ -60,3 +60,11 @@ def test_a_stop_without_zookeeper_waits_for_no_controller(cluster, mortal_zookee
             assert server.stop() == 0
             line = server.wait_for_log("this broker stops without a controlled shutdown, because ZooKeeper at ")
             assert "until its session has ended" in line and "stopped" in server.log
+
+
+def test_a_command_that_the_controller_cannot_carry_out_says_that_its_outcome_is_open(cluster, mortal_zookeeper):
+    with mortal_zookeeper.paused():
+        cluster[1].wait_for_log(" does not answer since ")
+        made = CliRunner().invoke(main, ["topic", "create", "late", "--timeout", "2", "--servers", cluster.bootstrap])
+    assert made.exit_code != 0 and "no broker answers" not in made.stderr
+    assert "may still do what was asked" in made.stderr or "REQUEST_TIMED_OUT" in made.stderr, made.stderr
