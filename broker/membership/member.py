@@ -12,7 +12,7 @@ which names its next life.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -21,13 +21,14 @@ from broker.cluster.channel import Call
 from broker.cluster.config_entity import BROKER_TYPE, TOPIC_TYPE, ConfigEntity, broker_entity
 from broker.cluster.config_watch import ConfigWatch
 from broker.cluster.controller import Controller
-from broker.cluster.documents import CONTROLLER, Life, Registration
+from broker.cluster.documents import CONTROLLER, Life
 from broker.cluster.driver import Core, Driver, OperationOwners
 from broker.cluster.policy import Policy
 from broker.cluster.registration import Registered, create_persistent_nodes, register
 from broker.cluster.requests import Answer, Request
 from broker.membership.calls import AddressedCall, AnyCall, FetchCall, Fetchers
 from broker.membership.cluster_executor import ClusterExecutor
+from broker.membership.cluster_identity import Membership
 from broker.membership.coordinator_outage import CoordinatorOutage
 from broker.membership.disk_notices import DiskNotices
 from broker.membership.entity_settings import EntitySettings, encoded
@@ -42,7 +43,6 @@ from broker.metadata.image import IMAGE_CAME, Image, ImageDelta
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.topic import Topic
 from broker.now import Now
-from broker.security.password_encoder import PasswordEncoder, PlainPasswords
 from broker.security.sasl.listeners import SCRAM_MECHANISMS
 from broker.security.sasl.user_text import without_password
 from broker.waiting.pending import Pending
@@ -65,37 +65,6 @@ SETTINGS_READ = "settings of topics were read"
 """The purgatory key of requests that wait for settings of topics."""
 _ANY_TOPIC = ""
 """The name of no topic: its settings are the broker's defaults."""
-
-
-@dataclass(frozen=True)
-class Membership:
-    """The facts that a broker brings into a cluster. Brokers reach each other on `listener`.
-
-    `more_listeners` serve them too, while that changes.
-
-    `boot_id` is the id of this boot of the kernel, "" if the system does not tell it.
-    """
-
-    broker_id: int
-    registration: Registration
-    listener: str
-    cluster_id: str
-    is_new_directory: bool
-    session_timeout_ms: int
-    boot_id: str = ""
-    has_authorizer: bool = False
-    """True if clients may do what the cluster's access rules allow."""
-    more_listeners: tuple[str, ...] = ()
-    passwords: PasswordEncoder = PlainPasswords()
-    """Encodes the passwords in the settings of brokers, which the coordinator keeps."""
-    coordinator_name: str = "the coordinator of the cluster"
-    """Names the coordinator in messages."""
-    directory_name: str = "The data directory"
-    """Names the data directory in messages, with a capital letter."""
-
-    @property
-    def listeners_of_brokers(self) -> frozenset[str]:
-        return frozenset({self.listener, *self.more_listeners})
 
 
 class _TimedCore(Core, Protocol):

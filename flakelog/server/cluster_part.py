@@ -30,8 +30,9 @@ from broker.cluster.protected_nodes import cluster_access
 from broker.cluster.registration import await_cluster
 from broker.cluster.shared_secret import shared_secret
 from broker.log.leader_epochs import FILE, decode
+from broker.membership.cluster_identity import Membership
 from broker.membership.entity_settings import altered_entities, encoded
-from broker.membership.member import Member, Membership
+from broker.membership.member import Member
 from broker.metadata.change import Change
 from broker.metadata.image import IMAGE_CAME, Image
 from broker.metadata.topic import Topic

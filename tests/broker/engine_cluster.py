@@ -18,7 +18,8 @@ from broker.client.connection import ClientConnection
 from broker.cluster.documents import Endpoint, Registration
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.membership.calls import FetchCall, exchange_of_call, link_of, response_to_call
-from broker.membership.member import Member, Membership
+from broker.membership.cluster_identity import Membership
+from broker.membership.member import Member
 from broker.metadata.image import RegisteredBroker
 from broker.now import Now
 from broker.security.password_encoder import PlainPasswords

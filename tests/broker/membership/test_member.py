@@ -3,7 +3,8 @@
 import pytest
 
 from broker.cluster.documents import Endpoint, Registration, broker_path
-from broker.membership.member import Member, Membership
+from broker.membership.cluster_identity import Membership
+from broker.membership.member import Member
 from broker.membership.stale_image import STALE_MS
 from broker.now import Now
 from coordination.memory import Ensemble, MemoryCoordinator
