@@ -157,7 +157,9 @@ def _check_name(call: RequestContext, name: str) -> None:
     if name == CLUSTER_METADATA_TOPIC:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if call.services.member is not None:
-        call.services.member.controller.context.check_not_deleted(name)
+        context = call.services.member.controller.context
+        if name in context.deletion_ineligible:  # any other deletion mostly ends before the controller makes the topic
+            context.check_not_deleted(name)
     call.services.metadata.check_new(name)
 
 

@@ -7,7 +7,7 @@ from broker.now import Now
 from coordination.port import Event, SessionEnded, SessionEstablished, SessionSuspended
 
 LOOK_AGAIN_MS = 1_000
-"""The pause before it is looked whether a broker whose ids have ended has others."""
+"""The pause between two looks at the ids of a broker whose ids have ended: it may have others by then."""
 
 
 class CoordinatorOutage:
