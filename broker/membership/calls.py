@@ -44,6 +44,10 @@ class Fetchers(Protocol):
         """Take the response of a fetch, None if the leader was not reached or did not answer."""
         ...
 
+    def registered(self) -> None:
+        """Note that the controller was told of this life of the broker."""
+        ...
+
     def leave(self) -> None:
         """Follow no further leader, because this broker stops."""
         ...

@@ -69,15 +69,20 @@ class DirectoryLife:
         is_same_kernel = before is not None and before.boot_id == boot_id != ""
         was_whole = before is not None and before.is_whole and not before.has_lost
         is_whole = was_whole and (stopped_cleanly or is_same_kernel)
-        no_life = NO_LAST_LIFE if has_logs else NEW_DIRECTORY
-        self._present = StoredLife(boot_id, is_whole, no_life if before is None else before.broker_epoch)
+        self._present = StoredLife(boot_id, is_whole, NO_LAST_LIFE if before is None else before.broker_epoch)
+        self._is_new = before is None and not has_logs
+        """True until a registration has told it. A broker that took no order since has lost nothing of its own."""
         self._on_disk = before
         self._has_lost = False
 
     @property
     def life(self) -> Life:
         """Return what the registration tells the controller."""
-        return Life(whole=self._present.is_whole, last=self._present.broker_epoch)
+        return Life(self._present.is_whole, NEW_DIRECTORY if self._is_new else self._present.broker_epoch)
+
+    def registered(self) -> None:
+        """Note that the controller was told of this life."""
+        self._is_new = False
 
     def begun(self) -> StoredLife | None:
         """Return what the file must have before the broker registers, None if it has that."""

@@ -54,6 +54,10 @@ class LifeFile:
         """Return what the next registration tells the controller."""
         return self._lives.life
 
+    def registered(self) -> None:
+        """Note that the controller was told of this life."""
+        self._lives.registered()
+
     def load(self, boot_id: str) -> None:
         """Read the file, and write what it must have before the broker registers, in this thread.
 

@@ -249,6 +249,8 @@ class Member:
                 self.problem = error
             return
         self.is_registered = True
+        if self.fetchers is not None:
+            self.fetchers.registered()
         self._retry_ms = 0
         self.broker_epoch = registered.broker_epoch
         self.controller_epoch = max(self.controller_epoch, registered.controller_epoch)

@@ -140,6 +140,10 @@ class ReplicaManager:
         log.follow(state.leader_epoch)
         self.followed.follow(log, state, now)
 
+    def registered(self) -> None:
+        """Note that the controller was told of this life of the broker."""
+        self.life.registered()
+
     def leave(self) -> None:
         """Follow no leader that takes over from this broker, because it stops.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.cluster.documents import Life
+from broker.cluster.documents import NEW_DIRECTORY, NO_LAST_LIFE, Life
 from broker.log import json_lines
 from broker.membership.directory_life import DirectoryLife, StoredLife, read_life
 
@@ -13,9 +13,10 @@ class Machine:
     def __init__(self):
         self.file, self.kernel = None, 1
 
-    def start(self, *, stopped_cleanly=False):
+    def start(self, *, stopped_cleanly=False, has_logs=True):
         before, _ = read_life(self.file)
-        self.life = DirectoryLife(before, boot_id=str(self.kernel), stopped_cleanly=stopped_cleanly)
+        boot_id = str(self.kernel)
+        self.life = DirectoryLife(before, boot_id=boot_id, stopped_cleanly=stopped_cleanly, has_logs=has_logs)
         self.write(self.life.begun())
         return self.life.life
 
@@ -42,8 +43,19 @@ def machine():
     return machine
 
 
-def test_an_empty_directory_is_not_whole():
-    assert Machine().start() == Life(whole=False, last=-1)
+def test_a_directory_without_the_file_is_not_whole():
+    assert Machine().start() == Life(whole=False, last=NO_LAST_LIFE)
+
+
+def test_an_empty_directory_says_so_once():
+    """What a broker has not had before its first order, no power cut takes from it."""
+    machine = Machine()
+    assert machine.start(has_logs=False) == Life(whole=False, last=NEW_DIRECTORY)
+    machine.life.registered()
+    assert machine.life.life == Life(whole=False, last=NO_LAST_LIFE)
+    assert machine.start(has_logs=False) == Life(whole=False, last=NO_LAST_LIFE)
+    machine.order(7)
+    assert machine.start() == Life(whole=True, last=7)
 
 
 @pytest.mark.parametrize("stopped_cleanly", [True, False])
