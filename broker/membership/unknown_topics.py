@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from broker.cluster.controller_context import some
 from broker.cluster.orders import FULL
 from broker.metadata.image import Image
 from broker.metadata.topic import Topic
@@ -32,7 +33,7 @@ class UnknownTopics:
         self._unnamed: dict[str, Topic] = {}
         """The topics that the last order about all topics did not name, until `tick`."""
         self._forgotten: dict[str, Topic] = {}
-        """Those that are still here then."""
+        """The unnamed topics that the directory still had at the tick."""
         self._tick_ms: int | None = None
         self._with_other_id: dict[str, None] = {}
         """The names of topics that have another id in the cluster."""
@@ -74,7 +75,7 @@ class UnknownTopics:
         lines = [self._line_of(own, topic) for own, topic in islice(self._differing(), NAMED_MAX)]
         forgotten = [topic for topic in self._forgotten.values() if self._is_forgotten(topic)]
         if forgotten:
-            names = _some([f"{topic.name} (id {topic.id})" for topic in forgotten])
+            names = some([f"{topic.name} (id {topic.id})" for topic in forgotten], NAMED_MAX)
             lines.append(
                 f"the directory of broker {self._broker_id} has records of topics that the cluster does not know: "
                 f"{names}. They are neither served nor deleted. To delete them, create a topic of this name and delete "
@@ -83,7 +84,7 @@ class UnknownTopics:
         return lines
 
     def _line_of(self, own: Topic, topic: Topic) -> str:
-        partitions = _some([f"{topic.name}-{partition}" for partition in topic.copies_on(self._broker_id)])
+        partitions = some([f"{topic.name}-{partition}" for partition in topic.copies_on(self._broker_id)], NAMED_MAX)
         return (
             f"broker {self._broker_id} does not serve {partitions}: its directory has records of another topic "
             f"{topic.name}, with id {own.id}, and the cluster's has id {topic.id}. To begin anew, delete the topic, "
@@ -104,8 +105,3 @@ class UnknownTopics:
     def next_deadline_ms(self) -> int | None:
         """Return when `tick` is due."""
         return self._tick_ms
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -16,6 +16,17 @@ def date(ms):
     return time.strftime("%Y-%m-%d", time.gmtime(ms / 1000))
 
 
+def altered_tls(listener):
+    """Return the altered settings of a listener that was started with PEM files."""
+    given = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(listener.file),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": AUTHORITY.pem(),
+    }
+    return AlteredTls(given, {"SSL": listener.tls}, listener.log.append)
+
+
 def test_a_renewed_certificate_that_has_expired_is_taken_and_named_with_its_file_and_date(tmp_path):
     """Kafka takes it without a line: only the listener of brokers validates a new keystore (SslFactory)."""
     listener = Renewed(tmp_path / "broker.pem")
@@ -89,13 +100,7 @@ def test_an_alteration_that_is_taken_back_before_its_certificate_is_valid_is_not
     listener = Renewed(tmp_path / "broker.pem", serves_brokers=True, days=-3)
     other = tmp_path / "other.pem"
     AUTHORITY.issue("broker", begins_days=-1, ends_days=60).write_pem(other)
-    given = {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(listener.file),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": AUTHORITY.pem(),
-    }
-    altered = AlteredTls(given, {"SSL": listener.tls}, listener.log.append)
+    altered = altered_tls(listener)
     altered.use({"ssl.keystore.location": str(other)})
     assert "is not valid before" in listener.log[-1]
     altered.use({})
@@ -132,13 +137,7 @@ def test_a_file_of_authorities_that_changes_alone_is_no_new_certificate(tmp_path
 
 def test_altered_settings_that_were_refused_are_listed_by_their_own_name_until_they_are_withdrawn(tmp_path):
     listener = Renewed(tmp_path / "broker.pem")
-    given = {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(listener.file),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": AUTHORITY.pem(),
-    }
-    altered = AlteredTls(given, {"SSL": listener.tls}, listener.log.append)
+    altered = altered_tls(listener)
     assert altered.refusals() == {}
     altered.use({"listener.name.ssl.ssl.keystore.location": "/none.pem"})
     wanted = "listener.name.ssl.ssl.keystore.location=/none.pem: cannot be read: No such file or directory"

@@ -77,9 +77,9 @@ def test_an_unclean_election_asks_first_and_lets_a_live_copy_lead(cluster):
     cluster.kill(LEADER)
     cluster.start(FOLLOWER)
     until(lambda: leaders(cluster) == {-1}, "the end of the leader's session")
-    told = run(cluster, "describe", "--offline")
-    assert "flights" in told.stdout
-    assert "`flakelog cluster elect --unclean --topic TOPIC` lets a live copy lead" in told.stderr
+    described = run(cluster, "describe", "--offline")
+    assert "flights" in described.stdout
+    assert "`flakelog cluster elect --unclean --topic TOPIC` lets a live copy lead" in described.stderr
     asked = elect(cluster, "--unclean", "--topic", "flights", input="n\n")
     assert asked.exit_code == 1 and leaders(cluster) == {-1}
     question = "let a live copy lead flights-0, flights-1, and lose for good the acknowledged messages that it lacks?"
