@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from broker.log import json_lines
+from broker.log.leader_epochs import NO_EPOCH
 
 FILE = "checkpoint"
 _VERSION = 1
@@ -53,6 +54,8 @@ class LogPosition:
     """Offset up to which a compacted log is cleaned. If it is too low after a start, that part is cleaned again."""
     decided_offset: int = 0
     """Every transaction with records below this offset has its marker synced too."""
+    leader_epoch: int = NO_EPOCH
+    """The leader epoch of the last offset below `offset`; NO_EPOCH if it is not known."""
     journal_from: int = 0
     """Number of the first journal file whose entries of this log count. Older files may have entries of a cut part.
 

@@ -159,6 +159,7 @@ class PrepareCut:
             producers=UNCOUNTED,
             cleaned_offset=min(log.cleaned_offset, base),
             decided_offset=0,  # a marker past the cut may have ended a transaction that began long before
+            leader_epoch=leader_epochs.epoch_of(log.epochs, base - 1),
         )
 
     def _bound_before(self, base: int, offset: int) -> int:

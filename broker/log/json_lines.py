@@ -14,13 +14,22 @@ class CrcMismatch(ValueError):
 
 
 def encode(lines: Iterable[Mapping[str, Any]]) -> bytes:
-    body = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    return body + f"{crc32c(body):08x}\n".encode()
+    return with_crc("".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
 def decode(data: bytes) -> list[Any]:
     """Return the lines. Raise CrcMismatch, or ValueError if they are no JSON."""
-    body, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
-    if check != f"{crc32c(body):08x}\n".encode():
+    return [json.loads(line) for line in checked(data).decode().splitlines()]
+
+
+def with_crc(lines: bytes) -> bytes:
+    """Return lines of any kind, and the line with their CRC."""
+    return lines + f"{crc32c(lines):08x}\n".encode()
+
+
+def checked(data: bytes) -> bytes:
+    """Return the lines before that of the CRC. Raise CrcMismatch."""
+    lines, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
+    if check != f"{crc32c(lines):08x}\n".encode():
         raise CrcMismatch("its CRC does not hold")
-    return [json.loads(line) for line in body.decode().splitlines()]
+    return lines

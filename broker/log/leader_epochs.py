@@ -1,43 +1,53 @@
-"""The start offset of each leader epoch (KIP-101), in Kafka's `leader-epoch-checkpoint` text format.
+"""The start offset of each leader epoch (KIP-101), in the text format of Kafka's `leader-epoch-checkpoint` with a CRC.
 
-    0                 version of the file
+    1                 version of the file; Kafka's is 0, and has no last line
     2                 number of entries
     0 0               epoch, start offset
     4 1250
+    5e8b5dc2          CRC-32C of the lines before, in hexadecimal
 """
 
 from bisect import bisect_right
 from itertools import pairwise
+
+from broker.log import json_lines
 
 FILE = "leader-epoch-checkpoint"
 NO_EPOCH = -1
 EPOCH_MAX, OFFSET_MAX = 2**31 - 1, 2**63 - 1
 UNWRITTEN = [(0, 0)]
 """The epochs of a log without the file: epoch 0 from its first offset."""
-_VERSION = 0
+_VERSION = 1
+_WITHOUT_CRC = b"0\n"
 
 
 def encode(epochs: list[tuple[int, int]]) -> bytes:
     lines = [str(_VERSION), str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs)]
-    return "".join(line + "\n" for line in lines).encode()
+    return json_lines.with_crc("".join(line + "\n" for line in lines).encode())
+
+
+def has_crc(data: bytes) -> bool:
+    """Return False for a file of version 0, which `decode` takes without a CRC."""
+    return not data.startswith(_WITHOUT_CRC)
 
 
 def decode(data: bytes) -> list[tuple[int, int]]:
     """Return (epoch, start offset) pairs, ascending. Raise ValueError if the file is damaged."""
-    lines = data.decode().splitlines()
-    if len(lines) < 2 or lines[0] != str(_VERSION) or int(lines[1]) != len(lines) - 2:
-        raise ValueError(f"{FILE}: not a version {_VERSION} file with as many entries as it says")
+    version, body = (_VERSION, json_lines.checked(data)) if has_crc(data) else (0, data)
+    lines = body.decode().splitlines()
+    if len(lines) < 2 or lines[0] != str(version) or lines[1] != str(len(lines) - 2):
+        raise ValueError(f"not a version {version} file with as many entries as it says")
     pairs = [_pair(line) for line in lines[2:]]
     for earlier, later in pairwise(pairs):
         if not (earlier[0] < later[0] and earlier[1] < later[1]):
-            raise ValueError(f"{FILE}: epoch {later[0]} from offset {later[1]} does not follow {earlier}")
+            raise ValueError(f"epoch {later[0]} from offset {later[1]} does not follow {earlier}")
     return pairs
 
 
 def _pair(line: str) -> tuple[int, int]:
     epoch, _, start = line.partition(" ")
     if not (epoch.isdecimal() and start.isdecimal() and int(epoch) <= EPOCH_MAX and int(start) <= OFFSET_MAX):
-        raise ValueError(f"{FILE}: {line[:40]!r} is no epoch with its start offset")
+        raise ValueError(f"{line[:40]!r} is no epoch with its start offset")
     return int(epoch), int(start)
 
 

@@ -190,7 +190,7 @@ class LogOpener:
         self._offline.pop(key, None)
         self._logs[key] = log
         self._syncs.add_log(log)
-        if report.cut or report.from_journal:
+        if report.cut or report.from_journal or report.epochs_fault is not None:
             self._report(report.line(log))
 
     # --- when the disk has space ---------------------------------------------------------------------------------

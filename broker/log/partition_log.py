@@ -314,6 +314,7 @@ class PartitionLog:
             self._topic_hex,
             self.cleaned_offset,
             self.producers.first_open_offset(self.log_end_offset),
+            leader_epochs.epoch_of(self.epochs, self.log_end_offset - 1),
         )
 
     def is_at(self, checkpointed: LogPosition | None) -> bool:

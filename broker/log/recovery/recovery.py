@@ -27,6 +27,7 @@ from broker.log.io_jobs import RemoveFiles
 from broker.log.journal import Entry
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.producer_state import ProducerState
+from broker.log.recovery import batch_epochs, stored_epochs
 from broker.log.recovery.clean_stop import Noted
 from broker.log.recovery.id_walk import IdWalk
 from broker.log.recovery.shorter_entry import finish_shortening, shorten
@@ -41,10 +42,6 @@ from broker.wire.id_entries import ENTRY_BYTES
 
 __all__ = ["LogDamaged", "RecoveryReport", "open_log"]
 
-EPOCHS_BEHIND_MAX = 1_000
-"""Epochs that a log may be ahead of the metadata, one for each start after a crash, if an operator has put an older
-metadata.json back. A good batch must not be cut for that. A higher epoch is damage."""
-
 
 @dataclass(slots=True)
 class RecoveryReport:
@@ -56,6 +53,8 @@ class RecoveryReport:
     reason: str | None = None
     from_journal: int = 0
     """Batches that the log lacked and the journal had."""
+    epochs_fault: str | None = None
+    """The reason if the file of leader epochs could not be right, and the epochs are those of the batches."""
 
     @property
     def cut(self) -> bool:
@@ -67,6 +66,8 @@ class RecoveryReport:
         line += f"{self.batches_read} batches past the checkpoint"
         if self.from_journal:
             line += f", {self.from_journal} from the journal"
+        if self.epochs_fault is not None:
+            line += f"; its leader epochs were read from its batches ({self.epochs_fault})"
         if not self.cut:
             return line
         return f"{line}; cut {self.bytes_cut} bytes and {self.segments_removed} segments ({self.reason})"
@@ -155,17 +156,19 @@ class _Recovery:
         )
         segments, self.checkpointed = synced.segments(), synced.checkpointed
         self.last_id = self.checkpointed.last_id if self.checkpointed else -1
-        self.epochs = self._stored_epochs()
+        start = max(self.checkpointed.log_start_offset if self.checkpointed else 0, segments[0].base_offset)
+        self.epochs, self.report.epochs_fault = stored_epochs.read(
+            self.storage, self.name, self.sizes, self.checkpointed, start
+        )
+        self._load_producers(segments, synced.aborted_known)
         if self.checkpointed is not None and self.checkpointed.offset:
             self.batch_epoch = max(leader_epochs.epoch_of(self.epochs, self.checkpointed.offset - 1), 0)
-        self._load_producers(segments, synced.aborted_known)
         self._recover_tail(segments, synced)
         self._sync_cuts(segments[-1], is_uncut)
         self._take_journal(journal, segments)
         self._remove_snapshots()
         self._cut_epochs(segments[-1].next_offset)
         checkpointed = self.checkpointed
-        start = max(checkpointed.log_start_offset if checkpointed else 0, segments[0].base_offset)
         if self.epochs:  # the file of epochs may have the start that a checkpoint was to have
             start = max(start, min(self.epochs[0][1], segments[-1].next_offset))
         epochs = leader_epochs.from_offset(self.epochs, start)
@@ -220,20 +223,10 @@ class _Recovery:
         shortening = finish_shortening(self.storage, self.name, sizes)
         return self.storage.sizes(self.name) if retired or swapping or shortening else sizes
 
-    def _stored_epochs(self) -> list[tuple[int, int]]:
-        if leader_epochs.FILE not in self.sizes:
-            return list(leader_epochs.UNWRITTEN)
-        path = f"{self.name}/{leader_epochs.FILE}"
-        file = self.storage.open(path)
-        try:
-            return leader_epochs.decode(file.read(0, file.size))
-        except ValueError as error:
-            raise LogDamaged(f"{path}: {error}") from None
-
     def _cut_epochs(self, end_offset: int) -> None:
-        """Drop the leader epochs of the cut part, also from the file."""
+        """Drop the leader epochs of the cut part, also from the file. Write a file that could not be right anew."""
         epochs = leader_epochs.cut(self.epochs, end_offset)
-        if epochs is not self.epochs:
+        if epochs is not self.epochs or self.report.epochs_fault is not None:
             self.epochs = epochs
             self.storage.replace(f"{self.name}/{leader_epochs.FILE}", leader_epochs.encode(epochs))
             self.epochs_stored = True
@@ -247,13 +240,15 @@ class _Recovery:
         """Load the snapshot at the checkpoint. Without one, replay the headers of all batches below the checkpoint.
 
         If an index of aborted transactions may be wrong, replay the headers as well, because that rewrites the index.
+        Do so too if the file of leader epochs cannot be right.
         """
         checkpointed = self.checkpointed
-        if checkpointed is None or (checkpointed.producers == 0 and aborted_known):
+        replays = not aborted_known or self.report.epochs_fault is not None
+        if checkpointed is None or (checkpointed.producers == 0 and not replays):
             return
         path = f"{self.name}/{file_name(checkpointed.offset, producer_state.SUFFIX)}"
         try:
-            if not aborted_known:
+            if replays:
                 self._replay(segments, checkpointed)
                 self.producers = ProducerState(self.broker.max_producers_per_partition)
             if checkpointed.producers:
@@ -266,11 +261,14 @@ class _Recovery:
     def _replay(self, segments: list[Segment], checkpointed: LogPosition) -> None:
         """Replay the headers of all batches below the checkpoint, and rewrite the indexes of aborted transactions."""
         end_offset = segments[0].base_offset
+        if self.report.epochs_fault is not None:
+            self.epochs, self.batch_epoch = [], 0
         for number, segment in enumerate(segments):
             segment.aborted.begin_rebuild()
             end = checkpointed.log_bytes if segment.base_offset == checkpointed.segment else segment.size
             try:
                 for position, header in segment.batches(end=end):
+                    self._check_replayed_epoch(segment, position, header)
                     self._note(segment, position, header, end_offset)
                     end_offset = header.last_offset + 1
             except CorruptBatch as error:
@@ -280,6 +278,17 @@ class _Recovery:
                 facts = segment.facts._replace(txn_index_bytes=segment.aborted.size)
                 self.among.forget(segment)
                 segments[number] = ClosedSegment(self.storage, self.name, facts, self.among)
+        if self.report.epochs_fault is not None:  # a cleaner may have removed the last batch of that epoch
+            self.epochs = leader_epochs.start(self.epochs, checkpointed.leader_epoch, checkpointed.offset - 1)
+
+    def _check_replayed_epoch(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        """Check an epoch that is to be stored anew. Raise LogDamaged if it cannot be right either."""
+        if self.report.epochs_fault is None:
+            return
+        fault = self._epoch_fault(segment, position, header)
+        if fault is not None:
+            raise LogDamaged(f"{self.report.epochs_fault}; and {segment.log.path} at byte {position}: {fault}")
+        self.batch_epoch = header.leader_epoch
 
     def _note(self, segment: Segment, position: int, header: BatchHeader, end_offset: int) -> None:
         """Apply a batch of the log to the state of its producer, and note its leader epoch if that is a new one.
@@ -378,6 +387,10 @@ class _Recovery:
             shorten(self.storage, self.name, segment.ids, ids.number, begun)
         return sound
 
+    def _epoch_fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
+        known = max(self.leader_epoch, self.epochs[-1][0] if self.epochs else 0)
+        return batch_epochs.fault_of(segment, position, header, self.batch_epoch, known)
+
     def _fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
         # A follower copies the gaps that its leader's cleaner has left, and a cleaned log may have lost its checkpoint.
         # The ids tell which offsets the next batch has, so a wrong offset is found by them.
@@ -396,37 +409,6 @@ class _Recovery:
         except CorruptBatch as error:
             return str(error)
         return None
-
-    def _epoch_fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
-        """Return the fault in a batch's leader epoch, which is outside its CRC, or None.
-
-        Epochs never decrease. If one rises and the next batch's is lower again, the risen one is taken for damaged.
-        """
-        epoch, most = header.leader_epoch, max(self.leader_epoch, self.epochs[-1][0] if self.epochs else 0)
-        if epoch < self.batch_epoch:
-            return f"leader epoch {epoch} stands after {self.batch_epoch}"
-        if epoch > most + EPOCHS_BEHIND_MAX:
-            return f"leader epoch {epoch} is not yet possible; {most} is on"
-        if epoch > self.batch_epoch:
-            after = self._epoch_after(segment, position + header.size, header.last_offset + 1)
-            if after is not None and after < epoch:
-                return f"leader epoch {epoch} stands before {after}"
-        return None
-
-    @staticmethod
-    def _epoch_after(segment: Segment, position: int, offset: int) -> int | None:
-        """Return the leader epoch of the batch at a position, None if no batch is there that may follow `offset`.
-
-        Bytes that a crash has left may look like a batch, so its CRC must hold: a torn header has a wrong epoch.
-        """
-        following = next(segment.batches(position), None)
-        if following is None or following[1].base_offset < offset:
-            return None
-        try:
-            verify(segment.log.read(position, following[1].size), following[1])
-        except CorruptBatch:
-            return None
-        return following[1].leader_epoch
 
     # --- the journal ---------------------------------------------------------------------------------------------
 

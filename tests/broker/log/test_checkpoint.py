@@ -49,9 +49,10 @@ def test_a_number_of_logs_that_does_not_hold_is_refused():
 # --- leader epochs -----------------------------------------------------------------------------------------------
 
 
-def test_leader_epochs_are_written_as_kafka_writes_them():
+def test_leader_epochs_are_written_as_kafka_writes_them_with_a_crc():
     """The format is that of Kafka's CheckpointFile: version, number of entries, one entry a line."""
-    assert leader_epochs.encode([(0, 0), (4, 1250)]) == b"0\n2\n0 0\n4 1250\n"
+    assert leader_epochs.encode([(0, 0), (4, 1250)]) == b"1\n2\n0 0\n4 1250\n88ee8c95\n"
+    assert leader_epochs.decode(b"1\n2\n0 0\n4 1250\n88ee8c95\n") == [(0, 0), (4, 1250)]
     assert leader_epochs.decode(b"0\n2\n0 0\n4 1250\n") == [(0, 0), (4, 1250)]
 
 

@@ -226,15 +226,6 @@ def test_offset_and_time_index_are_rebuilt_past_the_checkpoint(content):
     assert log_reader.offset_of_time(opened, START_MS + 7) == (14, START_MS + 7)
 
 
-def test_a_leader_epoch_file_that_is_none_takes_the_log_offline_by_name():
-    storage, _, _ = filled()
-    put(storage, "flights-0/leader-epoch-checkpoint", b"0\n2\n0 0\n")
-    before = everything(storage)
-    with pytest.raises(LogDamaged, match="leader-epoch-checkpoint"):
-        reopen(storage)
-    assert everything(storage) == before
-
-
 # --- below the checkpoint ----------------------------------------------------------------------------------------
 
 

@@ -114,7 +114,7 @@ def test_a_start_that_cannot_open_a_log_leaves_no_note():
     broker, log = started()
     broker.append(log)
     fail(broker, log, b"b")
-    broker.storage.replace("flights-0/leader-epoch-checkpoint", b"damaged")
+    broker.storage.failing_opens.add(LOG)
     second, _ = started(broker.storage)
     assert "flights-0" in second.manager.offline
     assert not broker.storage.exists(clean_stop.UNCUT)
