@@ -208,6 +208,14 @@ class Partition:
         return in_sync >= self.log.config.min_insync_replicas or in_sync >= len(state.replicas)
 
     @property
+    def waits_for_controller(self) -> bool:
+        """Return True while an ISR is proposed that the controller has not granted.
+
+        It grants one in milliseconds. Otherwise this broker's life may have ended, and another broker may lead.
+        """
+        return self._proposed is not None
+
+    @property
     def is_under_replicated(self) -> bool:
         """Return True if a replica is not in the ISR."""
         return len(self.isr) < len(self._replicas)

@@ -47,7 +47,8 @@ class StoredEnd(NamedTuple):
     def error(self, leadership: Leadership) -> ApiError | None:
         """Return why an append may not be answered as stored now; None if it may.
 
-        REQUEST_TIMED_OUT: it is not stored yet, and may be soon.
+        REQUEST_TIMED_OUT: it is not stored yet, and may be soon. NOT_LEADER_OR_FOLLOWER, so that the client looks for
+        another leader: the controller does not grant an ISR without the late replicas.
         """
         log = self.log
         lost = self.lost_leadership(leadership)
@@ -58,6 +59,10 @@ class StoredEnd(NamedTuple):
                 return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
             is_late_on_disk = self.on_disk and log.durability.end_offset < self.end_offset
             late = "the disk takes" if is_late_on_disk else "the replicas in sync take"
+            partition = leadership.partition_of(log)
+            if not is_late_on_disk and partition is not None and partition.waits_for_controller:
+                reason = "the replicas in sync are late, and the controller has not granted an ISR without them"
+                return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log.name}: {reason}. Another broker may lead")
             return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{log.name}: {late} longer than the request's timeout")
         if self.on_replicas:
             return too_few_in_sync(leadership.partition_of(log), ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

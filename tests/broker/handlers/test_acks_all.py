@@ -84,6 +84,16 @@ def test_while_too_few_are_in_sync_the_request_waits_for_its_timeout(leader, cli
     assert errors(client) == [ErrorCode.REQUEST_TIMED_OUT]
 
 
+def test_a_leader_whose_isr_is_not_granted_sends_its_clients_to_look_for_another(leader, client):
+    """Its session may have ended, and another broker may lead. REQUEST_TIMED_OUT would keep a client with it."""
+    send(client, b"a", timeout_ms=30_000)
+    leader.later(29_999)
+    leader.partition("flights").check_lag(10_000, leader.broker.now)
+    assert client.replies() == []
+    leader.later(1)
+    assert errors(client) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
 def test_the_answer_waits_for_disk_and_replicas(leader, client):
     leader.copied("safe", min_insync_replicas=2, flakelog_durable_acks="true")
     leader.broker.hold_syncs()
