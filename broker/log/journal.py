@@ -7,27 +7,7 @@ next round, so the journal adds no delay. Segments are synced in the background.
 `<number>.journal`; a file is removed when every log in it is synced past it. After a crash, recovery takes the batches
 that a segment lacks from the journal, with their ids (broker.log.recovery.recovery).
 
-A file begins with a header, and records follow it. The header is on the disk before the file gets its name.
-
-    0       8           12      16
-    +-------+-----------+-------+
-    | magic | version   | check |
-    | 8     | u32 = 1   | u32   |
-    +-------+-----------+-------+
-
-Files of version 0, from before there was a header, begin with a record; they are read too. Another version, or a
-damaged header before records, refuses the start, because the file may have records that clients rely on.
-
-    0       4        8          24          28        32                    32 + 12 * number
-    +-------+--------+----------+-----------+---------+---------------------+---------+
-    | check | length | topic id | partition | number  | runs: first id i64, | batches |
-    | u32   | u32    | 16 bytes | i32       | of runs | number of ids u32   |         |
-    +-------+--------+----------+-----------+---------+---------------------+---------+
-
-A record has the batches of one write, and all their ids. The check is the CRC-32C of everything after it; the length
-counts everything after itself. The header's check is the CRC-32C of its magic and version.
-
-A file ends in zeros, which the next rounds overwrite. The check of a record of zeros fails.
+The format of the files is in broker.log.journal_format.
 
 A truncated log must not get its cut batches back from the journal. So a truncation closes the journal's file, and the
 checkpoint names the number of the next file: older entries of that log do not count (`LogPosition.journal_from`). File
@@ -38,7 +18,6 @@ If the journal is at its limit, or the disk too full for it, the batch waits for
 guarantee, but slower. A failed sync is never retried: every log that depends on the journal goes offline.
 """
 
-import struct
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -46,38 +25,34 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
 from broker.log.io_jobs import CutJournal, JournalFile, SyncJournal
+from broker.log.journal_format import (
+    DAMAGED,
+    JOURNAL_HEADER_BYTES,
+    ROUND_HEADER_BYTES,
+    ROUNDLESS_VERSION,
+    VERSION,
+    Damage,
+    JournalRecord,
+    Key,
+    damaged_number_of,
+    header_of,
+    name_of,
+    number_of,
+    read_records,
+    record_head,
+    round_header,
+    synced_by,
+    version_of,
+)
 from broker.log.partition_log import PartitionLog
 from broker.log.storage.port import Buffer, File, Storage, StorageError
-from broker.record.batch import HEADER_BYTES, BatchHeader, read_header
+from broker.record.batch import BatchHeader, read_header
 from broker.waiting.pending import Pending
 
-SUFFIX = ".journal"
 # A round of small requests has a few kilobytes, so only one sync in several must also write a new file size. A larger
 # value makes that sync rarer but slower in proportion, and every waiting client sees its delay.
 AHEAD_BYTES = 64 << 10
-
-MAGIC = b"FLAKEJNL"
-VERSION = 1
-_VERSIONED = struct.Struct(">8sI")
-_RUN = struct.Struct(">qI")
-_HEAD = struct.Struct(">I16siI")  # length, topic id, partition, number of runs
-_CHECK_BYTES = _LENGTH_BYTES = 4
-JOURNAL_HEADER_BYTES = _VERSIONED.size + _CHECK_BYTES
-
-Key = tuple[UUID, int]
-"""Topic id and partition, so that a topic recreated under an old name never gets the old topic's records."""
-
-
-def number_of(name: str) -> int:
-    """Return the number in the name of a journal file."""
-    return int(name[: -len(SUFFIX)])
-
-
-class JournalUnreadable(ValueError):
-    """A journal of another version, or one whose header is damaged. The message names the file and the remedy."""
 
 
 class Entry(NamedTuple):
@@ -97,6 +72,7 @@ class Entry(NamedTuple):
 class _Written:
     """A journal file, and the offset up to which each log must be synced before the file can be removed."""
 
+    number: int
     to: JournalFile
     bytes: int = JOURNAL_HEADER_BYTES
     ends: dict[PartitionLog, int] = field(default_factory=dict)
@@ -116,7 +92,7 @@ class Journal:
         self._storage = storage
         self._pending = pending
         self._ahead_bytes = min(AHEAD_BYTES, max_bytes // 64)
-        self._max_bytes = max_bytes - 2 * (self._ahead_bytes + JOURNAL_HEADER_BYTES)
+        self._max_bytes = max_bytes - 2 * (self._ahead_bytes + JOURNAL_HEADER_BYTES) - ROUND_HEADER_BYTES
         self._number = first_number
         self._active: _Written | None = None
         self._closed: list[_Written] = []
@@ -126,6 +102,9 @@ class Journal:
         self._out: dict[PartitionLog, tuple[int, int]] | None = None
         self._out_to: _Written | None = None
         """The file that the running round is written to."""
+        self._synced: tuple[int, int] | None = None
+        """The number and the size of the last round's file, once the round is on the disk. The next round's header has
+        them, so that a start can tell damage from a torn round."""
 
     def add(self, log: PartitionLog, first_offset: int, batches: Buffer, runs: Sequence[tuple[int, int]]) -> None:
         """Add one write's batches to the next round: their bytes, which are copied, and their ids.
@@ -133,7 +112,7 @@ class Journal:
         The batches begin at `first_offset` and end at the log's end. If the journal is full or has failed, ask for a
         sync of the log instead.
         """
-        head = _head(log.topic_id.bytes, log.partition, batches, runs)
+        head = record_head(log.topic_id.bytes, log.partition, batches, runs)
         size = len(head) + len(batches)
         if self.failed is not None or self._bytes + size > self._max_bytes:
             log.ask_sync(soon=True)
@@ -149,23 +128,27 @@ class Journal:
         if self._out is not None or not self._parts:
             return None
         gathered, self._gathered = self._gathered, {}
-        parts, self._parts = tuple(self._parts), []
         written = self._active = self._active or self._make()
+        header = round_header(*(self._synced or (written.number, JOURNAL_HEADER_BYTES)))
+        parts, self._parts = (header, *self._parts), []
         written.bytes += sum(map(len, parts))
+        self._bytes += len(header)
         for log, (_, end) in gathered.items():
             written.ends[log] = end
         self._out, self._out_to = gathered, written
         return SyncJournal(self._storage, written.to, parts)
 
     def _make(self) -> _Written:
-        name = f"{self._number:020d}{SUFFIX}"
-        self._numbers.add(self._number)
+        number = self._number
+        self._numbers.add(number)
         self._number += 1
-        return _Written(JournalFile(name, header_of(VERSION), self._ahead_bytes))
+        return _Written(number, JournalFile(name_of(number), header_of(VERSION), self._ahead_bytes))
 
     def synced(self) -> list[PartitionLog]:
         """Note that the running round is on the disk, and return its logs."""
         logs = []
+        if self._out_to is not None and self._out_to.to.file is not None:
+            self._synced = self._out_to.number, self._out_to.to.file.size
         for log, (first, end) in (self._out or {}).items():
             if log.offline is None:
                 logs.append(log)
@@ -251,7 +234,7 @@ class Journal:
 
     def removed(self, names: Iterable[str]) -> None:
         """Note that these files are removed, and that the removal is on the disk."""
-        self._numbers.difference_update(map(number_of, names))
+        self._numbers.difference_update(number for name in names if (number := number_of(name)) is not None)
 
     def earlier_removed(self, kept: Iterable[int]) -> None:
         """Note that the files of the earlier process are removed, except the `kept` ones."""
@@ -283,18 +266,11 @@ def _is_synced(written: _Written, log: PartitionLog) -> bool:
     return log not in written.ends
 
 
-def _head(topic_id: bytes, partition: int, batches: Buffer, runs: Sequence[tuple[int, int]]) -> bytes:
-    length = _HEAD.size - _LENGTH_BYTES + len(runs) * _RUN.size + len(batches)
-    checked = _HEAD.pack(length, topic_id, partition, len(runs))
-    for run in runs:
-        checked += _RUN.pack(*run)
-    return crc32c(batches, crc32c(checked)).to_bytes(_CHECK_BYTES, "big") + checked
-
-
 class FoundJournal:
     """The journal of an earlier process: after a crash, or files that were kept for offline logs.
 
-    `first_numbers` has the truncated logs: entries of such a log in files with a lower number do not count.
+    `first_numbers` has the truncated logs: entries of such a log in files with a lower number do not count. `damages`
+    has the damage in each file, by name. Files with other names are left alone.
 
     Raise JournalUnreadable if a file cannot be read, before any file has changed.
     """
@@ -302,32 +278,49 @@ class FoundJournal:
     def __init__(self, storage: Storage, first_numbers: Mapping[Key, int] | None = None) -> None:
         self._storage = storage
         self._first_numbers = first_numbers or {}
-        self._names = [name for name in storage.list("") if name.endswith(SUFFIX)]
+        names = storage.list("")
+        self._numbers = {name: number for name in names if (number := number_of(name)) is not None}
+        self._set_aside = {number for name in names if (number := damaged_number_of(name)) is not None}
         self._entries: dict[Key, list[Entry]] = {}
         self._files: dict[Key, set[str]] = {}
         self._unopened: set[Key] = set()
-        for name in self._names:
-            file = storage.open(name)
-            for key, entry in _read(file, _first_record(name, file)):
-                if number_of(name) < self._first_numbers.get(key, 0):
-                    continue
-                self._files.setdefault(key, set()).add(name)
-                entries = self._entries.setdefault(key, [])
-                # A later entry replaces earlier ones from its offset on. The earlier ones were journaled but never
-                # answered, and a crash removed them from the log, so their offsets were assigned again.
-                while entries and entries[-1].header.base_offset >= entry.header.base_offset:
-                    entries.pop()
-                entries.append(entry)
+        self.damages: dict[str, list[Damage]] = {}
+        files = {name: storage.open(name) for name in self._numbers}
+        versions = {name: version_of(name, file) for name, file in files.items()}
+        self._synced = dict(filter(None, (synced_by(file, versions[name]) for name, file in files.items())))
+        for name, file in files.items():
+            for item in self._read(name, file, versions[name]):
+                if isinstance(item, Damage):
+                    self.damages.setdefault(name, []).append(item)
+                elif self._numbers[name] >= self._first_numbers.get(item.key, 0):
+                    self._add(name, file, item)
+        self._damaged = set(self.damages)
+        """Names of damaged files that are not set aside yet."""
+
+    def _read(self, name: str, file: File, version: int) -> Iterator[JournalRecord | Damage]:
+        # A kept file was written anew without rounds, so what a later file calls its size is not its size now.
+        synced_bytes = self._synced.get(self._numbers[name], 0) if version == VERSION else 0
+        return read_records(file, version, self._numbers[name], synced_bytes)
+
+    def _add(self, name: str, file: File, record: JournalRecord) -> None:
+        self._files.setdefault(record.key, set()).add(name)
+        entries = self._entries.setdefault(record.key, [])
+        for entry in _entries_of(file, record):
+            # A later entry replaces earlier ones from its offset on. The earlier ones were journaled but never
+            # answered, and a crash removed them from the log, so their offsets were assigned again.
+            while entries and entries[-1].header.base_offset >= entry.header.base_offset:
+                entries.pop()
+            entries.append(entry)
 
     @property
     def next_number(self) -> int:
         """Return a number above those of all files, and not below the first number that counts for any log."""
-        return max(max(self.numbers, default=0) + 1, *self._first_numbers.values(), 1)
+        return max(max({*self.numbers, *self._set_aside}, default=0) + 1, *self._first_numbers.values(), 1)
 
     @property
     def numbers(self) -> list[int]:
         """Return the numbers of the files on the disk."""
-        return [number_of(name) for name in self._names]
+        return list(self._numbers.values())
 
     def entries(self, topic_id: UUID, partition: int) -> Sequence[Entry]:
         """Return the batches of one log, by offset."""
@@ -346,106 +339,49 @@ class FoundJournal:
         """Remove the entries of all logs that are not kept, as these logs are synced past them.
 
         Wait for the disk, because dropped entries must not reappear. Entries past a gap were never answered, and their
-        offsets are given again. On a full disk a kept file stays whole.
+        offsets are given again. A damaged file is renamed, so that people can look at it and no start reads it. On a
+        full disk a kept file stays whole.
         """
         needed = set().union(*(self._files.get(key, set()) for key in self._unopened))
-        names = [name for name in self._names if name not in needed]
+        names = [name for name in self._numbers if name not in needed]
         for name in names:
-            self._storage.remove(name)
+            if name in self._damaged:
+                self._storage.rename(name, name + DAMAGED)
+            else:
+                self._storage.remove(name)
         for name in needed:
             with suppress(StorageError):
                 self._drop_others(name)
         if names:
             self._storage.sync_directory("")
-        self._names = [name for name in self._names if name in needed]
+        self._damaged -= set(names)
+        self._numbers = {name: number for name, number in self._numbers.items() if name in needed}
         self._entries = {}
         self._files = {key: names for key, names in self._files.items() if key in self._unopened}
 
     def _drop_others(self, name: str) -> None:
-        """Replace a file by one with the records of the unopened logs alone, if it has others."""
+        """Replace a file by one with the records of the unopened logs alone, if it has others or is damaged.
+
+        Keep a copy of a damaged file.
+        """
         file = self._storage.open(name)
-        records = list(_records(file, _first_record(name, file)))
-        needed = [
-            file.read(start - _CHECK_BYTES, _CHECK_BYTES + len(checked))
-            for key, start, checked in records
-            if key in self._unopened
-        ]
-        if len(needed) < len(records):
-            self._storage.replace(name, header_of(VERSION) + b"".join(needed))
+        items = list(self._read(name, file, version_of(name, file)))
+        needed = [record.data for record in items if isinstance(record, JournalRecord) and record.key in self._unopened]
+        if name in self._damaged:
+            self._storage.replace(name + DAMAGED, file.read(0, file.size))
+        if len(needed) < len(items):
+            self._storage.replace(name, header_of(ROUNDLESS_VERSION) + b"".join(needed))
+        self._damaged.discard(name)
 
 
-def header_of(version: int) -> bytes:
-    """Return the header of a journal file."""
-    header = _VERSIONED.pack(MAGIC, version)
-    return header + crc32c(header).to_bytes(_CHECK_BYTES, "big")
-
-
-def _first_record(name: str, file: File) -> int:
-    """Return the position of a file's first record: after the header, or 0 in version 0. Raise JournalUnreadable."""
-    header = file.read(0, JOURNAL_HEADER_BYTES)
-    if header == header_of(VERSION):
-        return JOURNAL_HEADER_BYTES
-    begun, check = header[: _VERSIONED.size], header[_VERSIONED.size :]
-    if header.startswith(MAGIC) and crc32c(begun).to_bytes(_CHECK_BYTES, "big") == check:
-        version = _VERSIONED.unpack(begun)[1]
-        raise JournalUnreadable(
-            f"{name} is a journal of version {version}; this program reads versions 0 and {VERSION}. Start the "
-            f"version of Flakelog that wrote it, and stop it cleanly: then no journal is left"
-        )
-    if _record(file, 0) is None and (_begins_like_one(header) or _record(file, JOURNAL_HEADER_BYTES) is not None):
-        raise JournalUnreadable(
-            f"{name} begins with {header.hex() or 'nothing'}, which is no header of a journal; it should be "
-            f"{header_of(VERSION).hex()} (version {VERSION}). Restore the file from a copy. Without it, messages are "
-            f"lost that were answered after the last checkpoint"
-        )
-    return 0
-
-
-def _begins_like_one(header: bytes) -> bool:
-    return header.startswith(MAGIC) or (0 < len(header) < JOURNAL_HEADER_BYTES and MAGIC.startswith(header[:8]))
-
-
-def _record(file: File, position: int) -> memoryview | None:
-    """Return what a record's check covers, None if the check fails or the file ends before."""
-    size = _checked_bytes(file, position)
-    if not size:
-        return None
-    checked = memoryview(file.read(position + _CHECK_BYTES, size))
-    return checked if crc32c(checked).to_bytes(_CHECK_BYTES, "big") == file.read(position, _CHECK_BYTES) else None
-
-
-def _read(file: File, position: int) -> Iterator[tuple[Key, Entry]]:
-    """Yield the batches of a file from `position`, up to the first record whose check fails: its round was not
-    answered."""
-    for key, start, checked in _records(file, position):
-        number = _HEAD.unpack_from(checked)[-1]
-        at = _HEAD.size + number * _RUN.size
-        runs = deque(_RUN.iter_unpack(checked[_HEAD.size : at]))
-        while at < len(checked):
-            header = read_header(checked, at)
-            yield key, Entry(_take(runs, header.record_count), header, file, start + at)
-            at += header.size
-
-
-def _records(file: File, position: int) -> Iterator[tuple[Key, int, memoryview]]:
-    """Yield the log of each record, and the position and bytes of what its check covers."""
-    while (checked := _record(file, position)) is not None:
-        _, topic_id, partition, _ = _HEAD.unpack_from(checked)
-        start = position + _CHECK_BYTES
-        yield (UUID(bytes=topic_id), partition), start, checked
-        position = start + len(checked)
-
-
-def _checked_bytes(file: File, position: int) -> int:
-    """Return the number of bytes that a record's check covers, 0 if the length is too small or exceeds the file.
-
-    A torn write may announce four gigabytes, so the length is checked before that many bytes are read.
-    """
-    bytes_left = file.size - position - _CHECK_BYTES
-    if bytes_left < _LENGTH_BYTES:
-        return 0
-    size = _LENGTH_BYTES + int.from_bytes(file.read(position + _CHECK_BYTES, _LENGTH_BYTES), "big")
-    return size if _HEAD.size + HEADER_BYTES <= size <= bytes_left else 0
+def _entries_of(file: File, record: JournalRecord) -> Iterator[Entry]:
+    """Yield the batches of a record."""
+    runs = deque(record.runs)
+    at = record.batches_at
+    while at < len(record.data):
+        header = read_header(record.data, at)
+        yield Entry(_take(runs, header.record_count), header, file, record.position + at)
+        at += header.size
 
 
 def _take(runs: deque[tuple[int, int]], number: int) -> tuple[tuple[int, int], ...]:

@@ -8,6 +8,7 @@ space to be opened, for messages that only the journal has, is opened when the d
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
+from broker.log import journal_damage
 from broker.log.closed_segment import OpenSegments
 from broker.log.epochs_begun import EpochsBegun
 from broker.log.io_jobs import PutAway, SyncLog
@@ -131,6 +132,8 @@ class LogOpener:
                 if log.offline is not None and journal is not None:
                     journal.keep(log.topic_id, log.partition)
         if journal is not None:
+            for line in journal_damage.lines(journal, self._logs.values()):
+                self._report(line)
             journal.remove()
             self._syncs.earlier_journal_removed(journal.numbers)
         if not len(self.unopened):
@@ -227,6 +230,9 @@ class LogOpener:
         elif log.unflushed and log.config.visible_after_flush:
             log.ask_sync(soon=True)
         if log.offline is None and self._last_journal is not None:
+            if self._last_journal.damages:
+                for line in journal_damage.gap_line(log, to_open.journal):
+                    self._report(line)
             try:
                 self._last_journal.opened(log.topic_id, log.partition)
             except StorageError as error:

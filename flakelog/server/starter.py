@@ -22,7 +22,7 @@ from broker.cluster.adoption_marker import AdoptionIncomplete
 from broker.cluster.documents import DamagedDocument
 from broker.engine.engine import Engine
 from broker.log.checkpoint import CheckpointDamaged
-from broker.log.journal import JournalUnreadable
+from broker.log.journal_format import JournalUnreadable
 from broker.log.storage.os_storage import DIRECTORY_MODE, OsStorage
 from broker.log.storage.port import StorageError
 from broker.metadata.document import MetadataDamaged
