@@ -51,6 +51,8 @@ class LogOpener:
         self._last_journal: FoundJournal | None = None
         """The journal of the previous process, until all logs are open, or those that a full disk keeps closed."""
         self.stopped_cleanly = True
+        self._has_clean_stop = False
+        """True if the file of a clean stop exists. `finish` removes it also if it cannot be read now."""
         self._is_uncut = True
         """True if the last process has cut no file, or has synced every cut."""
         self._has_failed = False
@@ -67,10 +69,8 @@ class LogOpener:
         """
         self._syncs.load_checkpoint()
         self._epochs.load()
-        self.stopped_cleanly = self._storage.exists(clean_stop.FILE)
-        if self.stopped_cleanly:
-            file = self._storage.open(clean_stop.FILE)
-            self._noted = clean_stop.decode(file.read(0, file.size))
+        self._has_clean_stop = self._storage.exists(clean_stop.FILE)
+        self.stopped_cleanly = self._has_clean_stop and self._load_noted()
         self._is_uncut = self.stopped_cleanly or self._storage.exists(clean_stop.UNCUT)
         if not self._is_uncut and self._syncs.positions:
             self._is_uncut = self._storage.sync_all()  # much shorter than three waits for each of many logs
@@ -83,6 +83,16 @@ class LogOpener:
         }
         journal = self._last_journal = FoundJournal(self._storage, first_numbers)
         self._syncs.number_journal(journal.next_number, journal.numbers)
+
+    def _load_noted(self) -> bool:
+        """Load the facts of the clean stop. Return False if the file cannot be read: then it counts as a crash."""
+        try:
+            file = self._storage.open(clean_stop.FILE)
+            self._noted = clean_stop.decode(file.read(0, file.size))
+        except StorageError as error:
+            self._report(f"{error}; the start checks each log, as after a crash")
+            return False
+        return True
 
     def _note_uncut(self) -> None:
         try:
@@ -138,7 +148,7 @@ class LogOpener:
             self._syncs.earlier_journal_removed(journal.numbers)
         if not len(self.unopened):
             self._last_journal = None
-        if self.stopped_cleanly:
+        if self._has_clean_stop:
             self._storage.remove(clean_stop.FILE)
             self._storage.sync_directory("")
         if not self._has_failed:

@@ -10,6 +10,7 @@ start that finds a .log.swap completes the swap; without one, it removes the swa
 only after the directory's new names are synced.
 """
 
+import re
 from collections import deque
 from collections.abc import Sequence
 
@@ -26,6 +27,8 @@ from broker.log.segment import (
     remove_files,
 )
 from broker.log.storage.port import Storage
+
+_UNFINISHED = re.compile(rf"[0-9]{{20}}({'|'.join(SUFFIXES)})({CLEANED}|{SWAP})".replace(".", "[.]"))
 
 
 class Swap:
@@ -61,16 +64,19 @@ class Swap:
 
 
 def finish_swaps(storage: Storage, directory: str) -> None:
-    """Complete each swap that an earlier process began, and remove the files of unfinished cleaning."""
-    names = storage.list(directory)
-    if not any(name.endswith((CLEANED, SWAP)) for name in names):
-        return
-    for name in names:
+    """Complete each swap that an earlier process began, and remove the files of unfinished cleaning.
+
+    Leave other files alone: people may keep copies in the directory.
+    """
+    for name in _unfinished(storage, directory):
         if name.endswith(LOG + SWAP):
             _finish(storage, directory, int(name.removesuffix(LOG + SWAP)))
-    for name in storage.list(directory):
-        if name.endswith((CLEANED, SWAP)):
-            storage.remove(f"{directory}/{name}")
+    for name in _unfinished(storage, directory):
+        storage.remove(f"{directory}/{name}")
+
+
+def _unfinished(storage: Storage, directory: str) -> list[str]:
+    return [name for name in storage.list(directory) if _UNFINISHED.fullmatch(name)]
 
 
 def _finish(storage: Storage, directory: str, base_offset: int) -> None:

@@ -154,6 +154,22 @@ def test_segments_are_looked_at_where_the_note_is_damaged(data):
     assert bytes_read(storage, CLOSED)
 
 
+@pytest.mark.parametrize("failing", ["failing_opens", "failing_reads"])
+def test_a_note_that_cannot_be_read_is_named_and_removed_and_the_start_is_one_after_a_crash(failing):
+    """It must not stay: after a later crash it might be readable again, and would call that crash a clean stop."""
+    storage, lines = MemoryStorage(), []
+    filled(storage)[0].close()
+    getattr(storage, failing).add(clean_stop.FILE)
+    manager = LogManager(storage, BrokerConfig(), lines.append)
+    manager.load_checkpoint()
+    assert not manager.stopped_cleanly
+    manager.open("flights", 0, SMALL, TOPIC)
+    manager.opened()
+    assert lines == [f"{clean_stop.FILE}: Input/output error; the start checks each log, as after a crash"]
+    assert offsets_of(manager.get("flights", 0)) == list(range(2 * SEGMENTS))
+    assert clean_stop.FILE not in storage.power_cut(lambda n: 0).files
+
+
 @pytest.mark.parametrize("suffix", [".log", ".idindex"])
 def test_a_segment_that_was_cut_after_a_clean_stop_takes_the_partition_offline_by_name(suffix):
     storage = MemoryStorage()

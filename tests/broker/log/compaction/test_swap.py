@@ -208,6 +208,17 @@ def test_a_log_on_a_real_disk_is_cleaned_and_opened_again(tmp_path):
     assert {offset: value[:1] for offset, (_, value) in again.records().items()} == AFTER and not again.lines
 
 
+COPY, MINE = f"{5:020d} (copy).log.swap", f"{5:020d}.mine.swap"
+
+
+@pytest.mark.parametrize("name", ["x.log.swap", "x.log.cleaned", "0.x.log.swap", "5.log.swap", COPY, MINE])
+def test_a_file_whose_name_is_none_of_a_segment_is_left_alone(name):
+    world = filled()
+    world.storage.replace(f"flights-0/{name}", b"somebody's copy")
+    again = world.reopened()
+    assert again.log.log_end_offset == len(BEFORE) and bytes(again.storage.files[f"flights-0/{name}"].data)
+
+
 def test_a_directory_without_a_swap_is_left_alone():
     storage = MemoryStorage()
     storage.replace("flights-0/00000000000000000000.log", b"")
