@@ -33,7 +33,8 @@ from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.outcome import Postponed, Validated, VerificationRefused
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
-from broker.replication.stored_end import ACKS_ALL, StoredEnd, counts_copies
+from broker.replication.partition import Partition
+from broker.replication.stored_end import ACKS_ALL, StoredEnd, counts_copies, late
 from broker.security.authorization.rights import Rights
 from broker.stamping.clock_waits import ClockWaits
 from broker.stamping.id_stamper import LEAD_RETRY_MS, IdStamper
@@ -145,6 +146,7 @@ class ProduceTurn:
         clock_waits: ClockWaits,
         disk: DiskWatch,
         max_wait_ms: int,
+        partition_of: Callable[[PartitionLog], Partition | None],
     ) -> None:
         """`max_wait_ms` is the longest time that a request is held."""
         self._metadata = metadata
@@ -153,6 +155,7 @@ class ProduceTurn:
         self._clock_waits = clock_waits
         self._disk = disk
         self._max_wait_ms = max_wait_ms
+        self._partition_of = partition_of
         self.by_log: defaultdict[PartitionLog, list[StagedBatch]] = defaultdict(list)
         """The valid batches of each log, in the order they were staged."""
         self.requests: list[StagedProduce] = []
@@ -293,7 +296,7 @@ class ProduceTurn:
             if any(result is not None and not result.error_code for result in staged.results):
                 self.refuse(staged, index, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock"))
             elif now.ms + wait_ms > self._held_until_ms(staged, now):
-                self.refuse(staged, index, ApiError(ErrorCode.REQUEST_TIMED_OUT, self._why_late(log, error, now)))
+                self.refuse(staged, index, late(self._partition_of(log), self._why_late(log, error, now)))
             else:
                 sent = batch if staged.originals is None else staged.originals.get(index, batch)
                 self._held.append((staged, index, memoryview(bytearray(sent))))

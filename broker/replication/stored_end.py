@@ -47,8 +47,7 @@ class StoredEnd(NamedTuple):
     def error(self, leadership: Leadership) -> ApiError | None:
         """Return why an append may not be answered as stored now; None if it may.
 
-        REQUEST_TIMED_OUT: it is not stored yet, and may be soon. NOT_LEADER_OR_FOLLOWER, so that the client looks for
-        another leader: the controller does not grant an ISR without the late replicas.
+        An append that is not stored yet, and may be soon, has the error of `late`.
         """
         log = self.log
         lost = self.lost_leadership(leadership)
@@ -57,13 +56,12 @@ class StoredEnd(NamedTuple):
         if not self.is_stored:
             if log.offline is not None:
                 return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
-            is_late_on_disk = self.on_disk and log.durability.end_offset < self.end_offset
-            late = "the disk takes" if is_late_on_disk else "the replicas in sync take"
-            partition = leadership.partition_of(log)
-            if not is_late_on_disk and partition is not None and partition.waits_for_controller:
-                reason = "the replicas in sync are late, and the controller has not granted an ISR without them"
-                return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log.name}: {reason}. Another broker may lead")
-            return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{log.name}: {late} longer than the request's timeout")
+            if self.on_disk and log.durability.end_offset < self.end_offset:
+                return ApiError(
+                    ErrorCode.REQUEST_TIMED_OUT, f"{log.name}: the disk takes longer than the request's timeout"
+                )
+            reason = f"{log.name}: the replicas in sync take longer than the request's timeout"
+            return late(leadership.partition_of(log), reason)
         if self.on_replicas:
             return too_few_in_sync(leadership.partition_of(log), ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return None
@@ -95,6 +93,20 @@ def unstored_end(log: PartitionLog, acks: int = ACKS_ALL) -> StoredEnd | None:
 def counts_copies(log: PartitionLog, acks: int) -> bool:
     """Return True if an append that waits for the disk alone has to wait for replicas that come into sync meanwhile."""
     return acks == ACKS_ALL and log.has_copies
+
+
+def late(partition: Partition | None, reason: str) -> ApiError:
+    """Return the error of an append that is late: REQUEST_TIMED_OUT, which clients repeat where they are.
+
+    NOT_LEADER_OR_FOLLOWER if the controller does not grant an ISR without late replicas: another broker may lead, and
+    clients are to look for it. Kafka has no such rule, and some of its clients stay with a leader that was cut off.
+    """
+    if partition is None or not partition.waits_for_controller:
+        return ApiError(ErrorCode.REQUEST_TIMED_OUT, reason)
+    return ApiError(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        f"{reason}; the controller has not granted an ISR without the late replicas, so another broker may lead",
+    )
 
 
 def too_few_in_sync(

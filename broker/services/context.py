@@ -184,7 +184,13 @@ class BrokerServices:
         wait_ms = self.id_stamper.max_wait_ms = self.config.max_id_wait_ms
         self.clock_waits = ClockWaits(self.logs, self.id_stamper, self.purgatory, self.report)
         self.turn = ProduceTurn(
-            self.metadata, self.metrics, self.id_stamper, self.clock_waits, self.logs.disk, wait_ms
+            self.metadata,
+            self.metrics,
+            self.id_stamper,
+            self.clock_waits,
+            self.logs.disk,
+            wait_ms,
+            self.partition_of,
         )
         self.use_quotas()
 

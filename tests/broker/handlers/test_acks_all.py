@@ -3,7 +3,9 @@
 import pytest
 
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import PRODUCE, batch_of, produce_request
+from idgen.layout import Layout
+from idgen.worker import IdWorker
+from tests.broker.engine_client import PRODUCE, WALL_MS, batch_of, produce_request
 from tests.broker.replicated import ReplicatedLeader
 
 
@@ -92,6 +94,20 @@ def test_a_leader_whose_isr_is_not_granted_sends_its_clients_to_look_for_another
     assert client.replies() == []
     leader.later(1)
     assert errors(client) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+@pytest.mark.parametrize("is_late, code", [(False, 7), (True, 6)])
+def test_a_leader_without_ids_sends_its_clients_to_look_for_another_too(leader, client, is_late, code):
+    """It hears neither of new ids nor of a new leader."""
+    leader.all_fetch("flights", 0)
+    if is_late:
+        send(client, b"what the followers are late with", acks=0)
+    leader.broker.worker = IdWorker(Layout(), 2, start_ms=WALL_MS - 10, limit_ms=WALL_MS)
+    leader.later(30_000)
+    leader.partition("flights").check_lag(10_000, leader.broker.now)
+    send(client, b"a", timeout_ms=1)
+    leader.later(1_000)
+    assert errors(client)[-1:] == [code]
 
 
 def test_the_answer_waits_for_disk_and_replicas(leader, client):
