@@ -96,6 +96,8 @@ class FrameDecoder:
         start = _I32.pack(length)
         if start in (b"GET ", b"POST", b"PUT ", b"HEAD"):
             return "an HTTP request; ids over HTTP are at flakelog.http.listener"
+        if start == b"FLAK":
+            return "a command's look for an HTTP server, because this service has not answered the command in time"
         if start[:2] == b"\x16\x03":
             return "a TLS handshake; this port speaks plain framed Thrift"
         if start[:2] == b"\x15\x03":

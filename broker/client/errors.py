@@ -91,6 +91,7 @@ class NoAnswer(Unreachable):
     def __init__(self, address: str, seconds: float, *, is_broker: bool = False) -> None:
         super().__init__(address, f"no answer within {seconds:g} s")
         self.seconds = seconds
+        self.is_broker = is_broker
         if is_broker:
             self.args = (
                 f"the broker at {address} has not answered within {seconds:g} s, and may still do what was asked: look "

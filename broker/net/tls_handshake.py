@@ -171,7 +171,7 @@ class ShakingHands(tcp.Server):
         except ssl.SSLWantWriteError:
             self.startWriting()
         except (ssl.SSLError, OSError) as error:
-            self._turns.failed_at(self, _reason(error, self.tls.hint))
+            self._turns.failed_at(self, self._reason_of(error))
         else:
             self._finish()
 
@@ -179,12 +179,15 @@ class ShakingHands(tcp.Server):
         try:
             user = self.tls.user_of(self.socket)
         except ssl.SSLError as error:
-            self._turns.failed_at(self, _reason(error, self.tls.hint))
+            self._turns.failed_at(self, self._reason_of(error))
             return
         self._shakes_hands = False
         self.stopWriting()
         self._turns.succeeded_at(self)
         self._secured(user)
+
+    def _reason_of(self, error: Exception) -> str:
+        return _reason(error, self.tls.hint, began_with_tls=self.socket.began_with_tls)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -231,11 +234,14 @@ class ShakingHands(tcp.Server):
         return ended
 
 
-def _reason(error: Exception, hint: str) -> str:
-    """Return why a handshake has failed, in the words of an operator. `hint` says how a client gets TLS."""
+def _reason(error: Exception, hint: str, *, began_with_tls: bool) -> str:
+    """Return why a handshake has failed, in the words of an operator.
+
+    `hint` says how a client gets TLS. A peer that has begun with a record of TLS does not need it.
+    """
     reason = getattr(error, "reason", None) or ""
     words = reason.lower().replace("_", " ")
-    if reason in _PLAIN_TEXT:
+    if reason in _PLAIN_TEXT and not began_with_tls:
         return f"it does not speak TLS, and this listener does: {hint}"
     if reason in ("TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLV3_ALERT_BAD_CERTIFICATE"):
         return f"it does not trust this listener's certificate ({words})"

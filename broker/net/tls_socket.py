@@ -33,6 +33,7 @@ SILENT_BYTES = 32 * 1024  # of ciphertext without a plain byte; one record has a
 WRITE_BYTES = 128 * 1024  # the most that is encrypted at once
 BLOCKED_BYTES = 32 * 1024  # the most that is encrypted at once for a peer that is slow or new
 ANSWERS_BYTES = 16 * 1024  # the most alerts and key updates that wait for one peer
+_HANDSHAKE_RECORD = 22
 _NOTHING = memoryview(b"")
 _received = memoryview(bytearray(FEED_BYTES))
 """One piece of ciphertext. All connections share it, because OpenSSL copies it at once."""
@@ -52,6 +53,9 @@ class TlsSocket:
         """True if bytes, the peer's end or an error are left to read, for which the reactor has no event."""
         self.refusal = ""
         """Why `recv_into` has given the peer up with ConnectionAbortedError, for the log."""
+        self.began_with_tls = False
+        """True if the first byte of the peer is that of a TLS record with a handshake (RFC 8446, section 5.1)."""
+        self._has_begun = False
         self.send_bytes = BLOCKED_BYTES
         """The most that the next `send` encrypts. It grows while the socket takes all, up to WRITE_BYTES."""
         self._piece_bytes = FIRST_BYTES
@@ -92,6 +96,8 @@ class TlsSocket:
         except BlockingIOError:
             raise ssl.SSLWantReadError from None
         if size:
+            if not self._has_begun:
+                self._has_begun, self.began_with_tls = True, _received[0] == _HANDSHAKE_RECORD
             self._endpoint.incoming.write(_received[:size])
         else:
             self._endpoint.incoming.write_eof()

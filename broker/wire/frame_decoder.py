@@ -31,6 +31,7 @@ _STRANGERS = {
     b"HE": "an HTTP request; HTTP is served on flakelog.http.listener",
     b"PU": "an HTTP request; HTTP is served on flakelog.http.listener",
     b"OP": "an HTTP request; HTTP is served on flakelog.http.listener",
+    b"FL": "a command's look for an HTTP server, because this broker has not answered the command in time",
     b"PR": "an HTTP/2 request or a PROXY header; this listener takes neither",
     b"SS": "an SSH greeting",
 }

@@ -139,7 +139,7 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
         except IdServiceError as error:
             fail(f"the id service at {server} refuses: {error}")
         except IdServiceUnreachable as error:
-            why = "; ".join(map(_with_protocol, error.problems))
+            why = "; ".join(map(_with_protocol, error.problems) if tls is None else error.problems)
             reason = f"no id service answers at {why}; start one with: flakelog server, or flakelog idgen"
             raise NobodyAnswers(reason) from None
 

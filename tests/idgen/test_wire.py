@@ -12,6 +12,7 @@ from thrift.Thrift import TApplicationException, TMessageType, TType
 from thrift.transport.TTransport import TMemoryBuffer
 
 import idgen
+from flakelog.commands.command_client import PROBE
 from idgen.wire import (
     Call,
     CallDecoder,
@@ -174,6 +175,7 @@ def test_calls_before_a_fault_are_answered_first():
     [
         (thrift_call("get_id", 1, "a")[4:], "an unframed Thrift message; this service uses TFramedTransport"),
         (b"POST /ids HTTP/1.1\r\n", "an HTTP request; ids over HTTP are at flakelog.http.listener"),
+        (PROBE + b" /- HTTP/1.0\r\n\r\n", "has not answered the command in time"),
         (b"\x16\x03\x01\x02\x00", "a TLS handshake"),
         (struct.pack(">i", 4097), "a frame of 4097 bytes .* frames have 1 to 4096"),
         (struct.pack(">i", 0), "a frame of 0 bytes"),

@@ -15,6 +15,7 @@ from broker.wire import cold
 from broker.wire.errors import ErrorCode
 from broker.wire.primitives import uvarint
 from broker.wire.request_limits import DEFAULT_LIMITS
+from flakelog.commands.command_client import PROBE
 from tests.broker.engine_client import (
     FETCH,
     FIND_COORDINATOR,
@@ -66,6 +67,7 @@ STRANGERS = {
     "a TLS handshake": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), "TLS"),
     "an HTTP request": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP"),
     "an HTTP post": (b"POST /ids HTTP/1.1\r\n\r\n", "HTTP"),
+    "a command's probe": (PROBE + b" /- HTTP/1.0\r\n\r\n", "has not answered the command in time"),
     "an SSH greeting": (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH"),
     "a frame too large": ((101 << 20).to_bytes(4, "big"), "socket.request.max.bytes"),
     "a negative length": (b"\xff\xff\xff\xff", "socket.request.max.bytes"),

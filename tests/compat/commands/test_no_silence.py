@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 from broker.client.producer import Producer
 from coordination.free_port import FreePort
 from flakelog.admin import Admin
+from flakelog.testing.authority import Authority
 from tests.compat.faults.small_disk import SmallDisk
 from tests.compat.server_process import FREE_PORTS, ROOT, ServerProcess
 from tests.patience import SECONDS
@@ -45,14 +47,23 @@ def outcome_of(*arguments):
 
 
 class Port:
-    """A port that accepts connections and sends `answer`, if it is not empty, to all that comes."""
+    """A port that accepts connections and sends `answer`, if it is not empty, to all that comes.
 
-    def __init__(self, answer=b""):
+    With an `ssl.SSLContext` it shakes hands first.
+    """
+
+    def __init__(self, answer=b"", context=None):
         self._answer = answer
+        self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
         self._taken = []
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def accepted(self):
+        """The number of connections so far."""
+        return len(self._taken)
 
     def __enter__(self):
         return self
@@ -68,6 +79,8 @@ class Port:
             except OSError:
                 return
             self._taken.append(taken)
+            if self._context is not None:
+                self._taken[-1] = self._context.wrap_socket(taken, server_side=True)
             if self._answer and taken.recv(1):
                 taken.sendall(self._answer)
 
@@ -91,6 +104,33 @@ def test_a_port_that_is_no_brokers_is_found_out_in_one_line(answer, said):
 def test_the_http_port_of_a_server_is_found_out(broker):
     code, (line,) = outcome_of("topic", "list", "--servers", broker.http, "--timeout", "0.5")
     assert code == 3 and f"no broker answers at {broker.http} (it speaks HTTP, not Kafka's protocol)" in line
+
+
+def test_a_broker_that_is_late_names_the_command_that_looked_for_http(tmp_path):
+    with ServerProcess(tmp_path / "data") as server:
+        server.send_signal(signal.SIGSTOP)
+        try:
+            code, (line,) = outcome_of("topic", "list", "--servers", server.address, "--timeout", "0.5")
+        finally:
+            server.send_signal(signal.SIGCONT)
+        assert code == 3 and f"no broker answers at {server.address} (no answer within 0.5 s)" in line
+        server.wait_for_log("has not answered the command in time")
+        assert "an HTTP request" not in server.log
+
+
+def test_a_command_over_tls_looks_for_no_http_server(tmp_path):
+    """Its log would say of the command that it does not speak TLS."""
+    authority = Authority()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.issue("broker").write_pem(tmp_path / "broker.pem"))
+    trust = authority.write_pem(tmp_path / "authority.pem")
+    config = tmp_path / "client.properties"
+    config.write_text(f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={trust}\n")
+    with Port(context=context) as port:
+        told = ("--servers", port.address, "--command-config", str(config), "--timeout", "0.5")
+        code, (line,) = outcome_of("topic", "list", *told)
+        assert code == 3 and "no answer within 0.5 s" in line
+        assert port.accepted == 1
 
 
 @pytest.mark.parametrize(

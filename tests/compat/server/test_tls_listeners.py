@@ -136,6 +136,19 @@ def test_a_client_without_tls_is_named(server):
         server.wait_for_log("it does not speak TLS, and this listener does: set security.protocol=SSL at the client")
 
 
+def test_a_peer_that_breaks_off_its_own_tls_is_not_told_to_speak_it(server, files):
+    with RawConnection(tls(server), source="127.0.0.9") as broken:
+        hello = files.context().wrap_bio(ssl.MemoryBIO(), outgoing := ssl.MemoryBIO(), server_hostname="localhost")
+        with pytest.raises(ssl.SSLWantReadError):
+            hello.do_handshake()
+        broken.socket.sendall(outgoing.read())
+        broken.socket.recv(1)
+        broken.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        broken.read_to_end()
+    line = server.wait_for_log("connection of 127.0.0.9")
+    assert line.endswith("closed: the handshake failed: wrong version number")
+
+
 def test_a_client_with_tls_at_a_plain_listener_is_named(server, files):
     with pytest.raises((ssl.SSLError, ConnectionError)):
         TlsConnection(server.address, files.context(), source="127.0.0.5")
