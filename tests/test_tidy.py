@@ -79,6 +79,7 @@ SHELLS = {
     "broker/net/peers.py",
     "broker/net/server.py",
     "broker/net/tls.py",
+    "broker/net/ports.py",
     "broker/net/tls_handshake.py",
     "broker/net/tls_listeners.py",
     "broker/net/tls_socket.py",

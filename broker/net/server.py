@@ -14,7 +14,7 @@ from collections.abc import Callable
 from traceback import format_exc
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.protocol import Factory
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
@@ -29,6 +29,7 @@ from broker.log.sync_scheduler import IoJob
 from broker.log.validation.open_job import OpenJob
 from broker.net.close_log import CloseLog
 from broker.net.deadline_timer import DeadlineTimer
+from broker.net.ports import Ports
 from broker.net.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, LocalPort, NullProtocol, ReceiveBuffer
 from broker.net.worker_thread import WorkerThread
 from broker.now import Now
@@ -70,7 +71,7 @@ class BrokerServer:
         self._paused: set[KafkaTransport] = set()
         self._ended: set[KafkaTransport] = set()
         """Transports whose peers send nothing more, while their requests are executed."""
-        self._ports: list[KafkaPort] = []
+        self._ports = Ports(reactor, lambda listener: self._engine.accept_pause_ms(listener, self.now()))
         self.close_log = CloseLog(reactor, lambda: self.now().ms, log)
         self._timer: DeadlineTimer | None = None
         self._flush_now: Now | None = None  # set during a flush
@@ -82,7 +83,6 @@ class BrokerServer:
         self._syncs: set[Deferred[Any]] = set()
         self._polls = 0  # left before the next round of the journal
         self._stopping = False
-        self._accepting_later: set[KafkaPort] = set()
         self._cluster: "tuple[CoordinatorShell, PeerConnections] | None" = None
         self.receive_buffer = ReceiveBuffer()
         self._pool = ThreadPool(0, 1, "sync")
@@ -99,25 +99,20 @@ class BrokerServer:
 
     # --- life ----------------------------------------------------------------------------------------------------
 
-    def bind(self, host: str, port: int, listener: str = "") -> tuple[str, int]:
-        """Listen, and return the address; CannotListenError if it is in use. Connections are accepted after `serve`.
+    def bind(self, host: str, port: int, listener: str = "", *, is_late: bool = False) -> tuple[str, int]:
+        """Bind a listener, and return its address; CannotListenError if it is in use. Call it for each listener.
 
-        Call it for each listener.
+        Its connections are accepted after `serve`. With `is_late` they are refused before `serve_clients`.
         """
         made_by = KafkaPort if self._tls is None else self._tls.port
         bound = made_by(port, _factory(), self._config, host, self._reactor, self, listener)
-        self._listen(bound)
+        (self._ports.add_late if is_late else self._ports.add)(bound)
         address = bound.getHost()
         return address.host, address.port
 
     def bind_local(self, listening: socket.socket, listener: str) -> None:
         """Serve a listener at a unix socket, whose peers are other brokers of this machine."""
-        self._listen(LocalPort(listening, _factory(), self._config, self._reactor, self, listener))
-
-    def _listen(self, port: KafkaPort) -> None:
-        port.startListening()
-        port.stopReading()
-        self._ports.append(port)
+        self._ports.add(LocalPort(listening, _factory(), self._config, self._reactor, self, listener))
 
     def use(self, engine: Engine) -> None:
         """Set the engine to serve; it is made after `bind`, because it must know the port."""
@@ -134,6 +129,7 @@ class BrokerServer:
         peers.answered = self._called
 
     def serve(self) -> None:
+        """Begin to work, and accept connections at all listeners but those that wait for `serve_clients`."""
         self._pool.start()
         if self._turns:
             self._reactor.after_events(self._end_turn)
@@ -141,9 +137,12 @@ class BrokerServer:
         self._read_pool.start()
         self._open_pool.start()
         self._metadata_pool.start()
-        for port in self._ports:
-            port.startReading()
+        self._ports.serve()
         self._flush(self.now())
+
+    def serve_clients(self) -> None:
+        """Listen where only clients come. Raise CannotListenError if another process has begun to listen there."""
+        self._ports.serve_clients()
 
     def stop(self) -> "Deferred[None]":
         """Accept no more connections, close the open ones, let running syncs end. The owner of the logs closes them."""
@@ -164,8 +163,7 @@ class BrokerServer:
             self._open_pool.stop()
             self._metadata_pool.stop()
 
-        stopped = DeferredList([maybeDeferred(port.stopListening) for port in self._ports], consumeErrors=True)
-        return stopped.addBoth(close).addBoth(end)
+        return self._ports.stop().addBoth(close).addBoth(end)
 
     # --- events of transports ------------------------------------------------------------------------------------
 
@@ -177,8 +175,7 @@ class BrokerServer:
             self.close_log.refused(conn)
         if not conn.wants_data:
             self._reactor.callLater(0, self.turn)
-        for port in self._ports:
-            self._pause(port, now)
+        self._ports.pause()
         self._arm(now)  # a peer that never sends anything is closed in time
         return conn
 
@@ -187,23 +184,6 @@ class BrokerServer:
         self._engine.secured(conn, user, self.now())
         self._reactor.callLater(0, self.turn)
 
-    def _pause(self, port: KafkaPort, now: Now) -> None:
-        """Stop accepting on a port for a while if connections come too fast."""
-        pause_ms = self._engine.accept_pause_ms(port.listener, now)
-        if pause_ms and port not in self._accepting_later:
-            self._accepting_later.add(port)
-            port.stopReading()
-            self._reactor.callLater(pause_ms / 1000, self._accept_again, port)
-
-    def _accept_again(self, port: KafkaPort) -> None:
-        """Accept on a port again, unless connections still come too fast."""
-        if self._stopping:
-            return
-        self._accepting_later.discard(port)
-        self._pause(port, self.now())
-        if port not in self._accepting_later:
-            port.startReading()
-
     def closed_at_once(self, host: str, port: int) -> None:
         """Log a connection that was closed when it came, because no descriptor is left."""
         self.close_log.note_refusal(host, f"connection of {host_port(host, port)} closed: {NO_DESCRIPTOR}")
@@ -211,10 +191,7 @@ class BrokerServer:
     def cannot_accept(self, port: KafkaPort, error: str) -> None:
         """Log that a port cannot accept, and let it rest, because a listening socket stays readable."""
         self.close_log.note_refusal(port.listener, f"a connection to {port.listener} waits: accept fails with {error}")
-        if port not in self._accepting_later:
-            self._accepting_later.add(port)
-            port.stopReading()
-            self._reactor.callLater(CANNOT_ACCEPT_SECONDS, self._accept_again, port)
+        self._ports.rest(port, CANNOT_ACCEPT_SECONDS)
 
     def received(self, conn: Connection, data: memoryview) -> None:
         """Hand the bytes of a peer to the engine; they are executed with those of all others, at the end of the turn.

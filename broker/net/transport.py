@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 
 from twisted.internet import main, tcp
 from twisted.internet.address import UNIXAddress
+from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.logger import ILogObserver, Logger
 
@@ -344,6 +345,30 @@ class KafkaPort(tcp.Port):
         self._config = config
         # Without it Twisted writes a line for each connection.
         self._logger = Logger("broker.accept", observer=cast(ILogObserver, self._not_accepted))
+
+    def bind(self) -> None:
+        """Take the address without listening, so that the system refuses connections until `listen`.
+
+        Raise CannotListenError.
+        """
+        bound = self.createInternetSocket()
+        try:
+            host, family = self.interface or None, self.addressFamily
+            bound.bind(socket.getaddrinfo(host, self.port, family, flags=socket.AI_PASSIVE)[0][4])
+        except OSError as error:
+            bound.close()
+            raise CannotListenError(self.interface, self.port, error) from error
+        self._preexistingSocket = bound
+        self.startListening()
+        self.stopReading()
+
+    def listen(self) -> None:
+        """Take connections, after `bind`. Raise CannotListenError if another process has begun to listen meanwhile."""
+        try:
+            self.socket.listen(self.backlog)
+        except OSError as error:
+            raise CannotListenError(self.interface, self.getHost().port, error) from error
+        self.startReading()
 
     def _not_accepted(self, event: Mapping[str, Any]) -> None:
         """Tell the server of a connection that Twisted closed because no descriptor is left, or could not accept."""

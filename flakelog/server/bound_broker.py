@@ -16,7 +16,7 @@ from broker.settings.config import BrokerConfig, parse_super_users
 from coordination.socket_folder import SocketFolder
 from flakelog.console.own_place import OwnPlace
 from flakelog.console.security import missing_with_authorizer
-from flakelog.listeners import EVERYWHERE, Listener
+from flakelog.listeners import EVERYWHERE, Listener, parse_names
 from flakelog.server.cluster_coordinator import PROCESSES, ClusterDirectory, processes_endpoint
 from flakelog.server.lifecycle import Lifecycle, Report, Stage
 from flakelog.server.own_socket import CONSOLE, listen_at_own_socket
@@ -59,7 +59,8 @@ def bind_broker(
     """
     network = BrokerServer(reactor, clock, report, settings.broker, tls)
     lifecycle.take(Stage.BROKER, network.stop)
-    addresses, advertised = _bind(network, settings)
+    of_clients = _listeners_of_clients(settings, are_processes=cluster_directory is not None)
+    addresses, advertised = _bind(network, settings, of_clients)
     open_to_all = ", ".join(settings.server.unproved(settings.server.open_listeners, settings.listener_tls))
     if open_to_all and not settings.broker.authorizer_class_name:
         report(f"who reaches {open_to_all} may read, write and delete everything: no listener asks who it is")
@@ -119,12 +120,33 @@ def _first_plain(addresses: dict[str, str], settings: Settings) -> OwnPlace | No
     return None
 
 
-def _bind(network: BrokerServer, settings: Settings) -> tuple[dict[str, str], list[Listener]]:
-    """Bind the listeners; return their addresses, and the listeners with the host and port that clients receive."""
+def _listeners_of_clients(settings: Settings, *, are_processes: bool) -> set[str]:
+    """Return the listeners of a cluster's broker that no other broker uses, so that they may listen late.
+
+    The processes of one machine reach each other by their own sockets. With an authorizer a broker may use each
+    listener of another, because access rules decide.
+    """
+    server = settings.server
+    names = {listener.name for listener in server.broker_listeners}
+    if are_processes:
+        return names
+    if not server.zookeeper_connect or settings.broker.authorizer_class_name:
+        return set()
+    return names - {server.inter_broker_listener, *parse_names(server.inter_broker_listeners_more)}
+
+
+def _bind(
+    network: BrokerServer, settings: Settings, of_clients: set[str]
+) -> tuple[dict[str, str], list[Listener]]:
+    """Bind the listeners; return their addresses, and the listeners with the host and port that clients receive.
+
+    Those named by `of_clients` begin to listen once the broker can answer.
+    """
     addresses: dict[str, str] = {}
     advertised = []
     for listener in settings.server.broker_listeners:
-        host, port = network.bind(listener.host, listener.port, listener.name)
+        is_late = listener.name in of_clients
+        host, port = network.bind(listener.host, listener.port, listener.name, is_late=is_late)
         addresses["broker" if not addresses else f"broker.{listener.name}"] = host_port(host, port)
         configured = settings.server.advertised.get(listener.name)
         if configured is None:

@@ -20,6 +20,7 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 
+from broker.address import host_port
 from broker.client.core import Address
 from broker.client.security.client_security import ClientSecurity
 from broker.cluster.adoption import AdoptedData, AdoptedTopic, adopt
@@ -246,8 +247,17 @@ class ClusterPart:
         if controller < 0:
             reasons.append("no broker is the controller")
         elif controller != own:
-            reasons.append(f"broker {controller} is the controller, and its log says whether it reaches this one")
+            reasons.append(f"broker {controller} is the controller, and {self._way_of_controller()}")
         return reasons
+
+    def _way_of_controller(self) -> str:
+        """Return where the controller has to reach this broker, which its settings may say wrongly."""
+        listener = self.member.membership.listener
+        if self._bound.sockets is not None:
+            return "its log says whether it reaches this one"
+        address = host_port(*self._bound.local.broker.endpoints[listener])
+        where = f"at {address}, the address of listener {listener} in advertised.listeners, if that is set"
+        return f"must reach this one {where}; its log says whether it does"
 
     def until(
         self, condition: Callable[[], object], name: str, why: Callable[[], list[str]] = list

@@ -2,7 +2,8 @@
 
     lock the data directory -> bind the ports -> open metadata and logs -> claim worker numbers -> serve
 
-In a cluster, the session and its settings come before the logs, and the registration comes before `serve`.
+In a cluster, the session and its settings come before the logs, and the registration comes before `serve`. Listeners
+that only clients use refuse connections until the controller has told the broker of the cluster.
 
 Each step hands what it took to the Lifecycle. A start that fails releases all of that before it fails.
 """
@@ -174,6 +175,7 @@ class Starter:
                 yield broker.cluster.informed(broker.engine.services.purgatory)
                 for warning in one_copy_warnings(broker.engine.services):
                     self._report(warning)
+            broker.network.serve_clients()
         if tls is not None:
             tls.serve()
         lifecycle.begin_serving()
