@@ -198,12 +198,13 @@ class IdService:
 
     def _get_id_range(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
         if len(call.numbers) != 2:
-            raise InvalidTimeRange("start_ms (1) and end_ms (2) are due, i64")
+            wanted = "get_id_range takes two numbers of i64, start_ms (1) and end_ms (2)"
+            raise InvalidTimeRange(f"{wanted}; the call has {len(call.numbers)}")
         return encode_i64_struct(call.method, call.seqid, self.id_range(*call.numbers))
 
     def _decode_id(self, call: Call, now_ms: int, skew_ms: int) -> bytes:
         if len(call.numbers) != 1:
-            raise InvalidId("the id (1) is due, i64")
+            raise InvalidId(f"decode_id takes one number of i64, the id (1); the call has {len(call.numbers)}")
         return encode_i64_struct(call.method, call.seqid, self.decode(*call.numbers))
 
 

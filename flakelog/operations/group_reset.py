@@ -4,6 +4,7 @@ The plan of a group that runs is allowed; its execution needs a group without me
 have is refused. A time after all messages of a partition is the partition's end, and the plan says so.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from broker.client.subscription import check_offset
 from flakelog.operations import groups
 from flakelog.operations.errors import NotPossible
 from flakelog.operations.partitions import partitions_of, positions_at, positions_of
+from flakelog.visible_text import count_of
 
 
 @dataclass(frozen=True)
@@ -73,15 +75,14 @@ def find_targets(
 ) -> dict[Partition, Position]:
     """Return the positions to which a group moves that has offsets of the partitions `before`; see `plan_reset`."""
     named, only = list(topics), set(numbers)
-    partitions = [
-        partition
-        for partition in (partitions_of(client, named) if named else before)
-        if not only or partition[1] in only
-    ]
+    known = list(partitions_of(client, named) if named else before)
+    partitions = [partition for partition in known if not only or partition[1] in only]
     if not partitions:
         which = f"partition {', '.join(map(str, sorted(only)))}"
         if named:
-            raise NotPossible(f"{', '.join(named)} has no {which}")
+            counts = Counter(topic for topic, _ in known)
+            has = ", ".join(f"{topic} has {count_of(number, 'partition')}" for topic, number in counts.items())
+            raise NotPossible(f"{', '.join(named)} has no {which}: {has}, from 0 on")
         where = f" in {which}" if only else ""
         raise NotPossible(f"group {name} has committed no offsets{where}; name a topic it is to begin with")
     return positions_of(client, partitions, spec)

@@ -221,7 +221,7 @@ def _topics(given: Mapping[str, str]) -> Topics:
         return Topics(pattern=_regular(pattern))
     names = tuple(filter(None, (topic.strip() for topic in given["subscribe"].split(","))))
     if not names:
-        raise OptionError("subscribe names no topic")
+        raise OptionError("subscribe names no topic; give names with a comma between, as in orders,payments")
     return Topics(names=names)
 
 

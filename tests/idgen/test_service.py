@@ -112,8 +112,8 @@ def test_the_ids_of_a_time_span_and_what_is_in_an_id(service):
     "method, numbers, reason",
     [
         ("get_id_range", (2, 1), "InvalidTimeRange: the range ends at 1"),
-        ("get_id_range", (2,), "InvalidTimeRange: start_ms .1. and end_ms .2. are due"),
-        ("decode_id", (), "InvalidId: the id .1. is due"),
+        ("get_id_range", (2,), "InvalidTimeRange: get_id_range takes two numbers of i64, start_ms .+; the call has 1"),
+        ("decode_id", (), "InvalidId: decode_id takes one number of i64, the id .1.; the call has 0"),
         ("decode_id", (-1,), "InvalidId: -1 is no id"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_manifest_is_the_whole_selection():
         ({"subscribe": "t"}, "kafka.bootstrap.servers is needed"),
         (SERVERS, "exactly one of subscribe, assign, subscribePattern is needed; got none"),
         (FLIGHTS | {"assign": '{"a": [0]}'}, r"exactly one of .* got \['subscribe', 'assign'\]"),
-        (SERVERS | {"subscribe": " ,"}, "subscribe names no topic"),
+        (SERVERS | {"subscribe": " ,"}, "subscribe names no topic; give names with a comma between"),
         (SERVERS | {"assign": "[]"}, "assign is JSON like"),
         (SERVERS | {"assign": '{"a": ["0"]}'}, "assign is JSON like"),
         (SERVERS | {"assign": "{"}, "assign is no JSON"),

@@ -74,7 +74,7 @@ def test_a_named_topic_is_reset_in_all_its_partitions(world):
     [
         ("new", [], [], "group new has committed no offsets; name a topic it is to begin with"),
         ("billing", [], [1], "group billing has committed no offsets in partition 1; name a topic"),
-        ("billing", ["orders"], [7, 3], "orders has no partition 3, 7"),
+        ("billing", ["orders"], [7, 3], "orders has no partition 3, 7: orders has 2 partitions, from 0 on"),
     ],
 )
 def test_a_reset_of_no_partition_is_refused(world, group, topics, numbers, reason):
