@@ -125,7 +125,8 @@ def _batches_of(log: PartitionLog, offset: int) -> Iterator[tuple[int, list[Repl
         start = offset
         records = log_reader.read(log, offset, READ_BYTES, at_least_one=True, upto=log.log_end_offset).records
         if isinstance(records, FileRegion):
-            data = records.file.read(records.position, records.length)
+            with log_reader.reading(log):
+                data = records.file.read(records.position, records.length)
             for position, header in walk(data):
                 offset = header.last_offset + 1
                 yield offset, _entries(data, position, header)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from broker.log import newest_write
 from broker.log.index.txn_index import AbortedTransaction
-from broker.log.log_reader import answered, ids_of
+from broker.log.log_reader import ids_of
 from broker.log.newest_write import NewestWrite
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import RELATIVE_OFFSET_MAX, Copied, Placed, Segment
@@ -264,6 +264,15 @@ def append_marker(
 
 
 @contextmanager
+def _answered() -> Iterator[None]:
+    """Turn a StorageError of a write to the transaction index into an ApiError. The write is undone."""
+    try:
+        yield
+    except StorageError as error:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
+@contextmanager
 def indexed(
     log: PartitionLog, aborted: Sequence[AbortedTransaction], size: int, newest_ms: int, last_offset: int
 ) -> Iterator[None]:
@@ -274,11 +283,11 @@ def indexed(
     if not aborted:
         yield
         return
-    with answered():
+    with _answered():
         index = segment_for(log, size, newest_ms, last_offset).aborted
     index_bytes = index.size
     try:
-        with answered():
+        with _answered():
             for transaction in aborted:
                 index.append(transaction)
         yield

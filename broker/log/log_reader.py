@@ -39,11 +39,15 @@ NOTHING_COMMITTED = ReadResult(EMPTY, None, ())
 
 
 @contextmanager
-def answered() -> Iterator[None]:
-    """Turn a StorageError into an ApiError, because an unreadable file is an answer to the client, not a fault."""
+def reading(log: PartitionLog) -> Iterator[None]:
+    """Turn a StorageError of a read into an ApiError, and take the log offline unless the error passes.
+
+    Use it in the reactor thread only, and for a segment that the log has.
+    """
     try:
         yield
     except StorageError as error:
+        log.failed_read(error)
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
 
@@ -65,7 +69,8 @@ def read(
     `at_least_one`: return a first batch larger than `max_bytes` whole (KIP-74). `committed`: end at the last
     stable offset, and list the aborted transactions. `upto`: end there instead, at the end of a batch, and return
     batches without records too. A follower, and a coordinator that loads, read up to the log's end. Raise ApiError
-    OFFSET_OUT_OF_RANGE; without `waits`, raise NotCached if the lookup would wait for the disk.
+    OFFSET_OUT_OF_RANGE, or KAFKA_STORAGE_ERROR if a file cannot be read: the log is offline then, unless the error
+    passes. Without `waits`, raise NotCached if the lookup would wait for the disk.
     """
     if log.offline is not None:
         log.check_online()
@@ -110,6 +115,7 @@ def read(
         aborted = _aborted_within(log, offset, end, segment, position, length)
         return _record(ReadResult, (_record(FileRegion, (segment.log, position, length)), ids, aborted))
     except StorageError as error:
+        log.failed_read(error)
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
 
@@ -195,7 +201,7 @@ def aborted_transactions(log: PartitionLog, first_offset: int, end_offset: int) 
     Raise ApiError if an index cannot be read.
     """
     transactions = []
-    with answered():
+    with reading(log):
         for segment in log.segments.aborting_from(first_offset):
             for aborted in segment.aborted.ending_from(first_offset):
                 if aborted.first_offset < end_offset:
@@ -276,7 +282,7 @@ def ids_of(log: PartitionLog, first_offset: int, end_offset: int) -> tuple[tuple
     """Return the ids of first_offset .. end_offset - 1 as runs (first id, count), without deleted records."""
     runs: tuple[tuple[int, int], ...] = ()
     first_offset = max(first_offset, log.log_start_offset)
-    with answered():
+    with reading(log):
         for segment in log.segments.all[max(bisect_right(log.segments.bases, first_offset) - 1, 0) :]:
             if segment.base_offset >= end_offset:
                 break
@@ -296,7 +302,7 @@ def offset_of_id(log: PartitionLog, id: int, mode: ReadMode = BLOCKING) -> int:
 
     Raise WouldBlock.
     """
-    with answered():
+    with reading(log):
         return bounded(log, search(log).of_id(id, mode))
 
 
@@ -310,7 +316,7 @@ def offset_of_time(log: PartitionLog, timestamp_ms: int, mode: ReadMode = BLOCKI
 
     Raise WouldBlock or CorruptBatch.
     """
-    with answered():
+    with reading(log):
         return search(log).of_time(timestamp_ms, mode)
 
 
@@ -319,6 +325,6 @@ def offset_of_newest(log: PartitionLog, mode: ReadMode = BLOCKING) -> tuple[int,
 
     Raise the errors of `offset_of_time`.
     """
-    with answered():
+    with reading(log):
         newest, log.segments.counted = search(log).of_newest(mode)
     return newest

@@ -199,6 +199,15 @@ class PartitionLog:
             active.undone, self.durability.mending = False, True
             self.ask_sync(soon=True)
 
+    def failed_read(self, error: StorageError) -> None:
+        """Go offline if a file cannot be read, as Kafka takes a directory offline at the first error of its disk.
+
+        Without that, each read would fail for ever while the partition keeps its leader. A lack of descriptors or
+        memory passes, and the next read may succeed.
+        """
+        if error.is_of_file and self.offline is None:
+            self.take_offline(str(error))
+
     def check_leader_epoch(self, epoch: int) -> None:
         """Raise ApiError if a client names another epoch than the leader's (KIP-320); -1 names none."""
         if epoch == self.leader_epoch or epoch == leader_epochs.NO_EPOCH:

@@ -69,7 +69,7 @@ class ScrubJob(ReadJob):
         except Damaged as error:
             verdict.damage, self.is_over = str(error), True
         except StorageError as error:
-            verdict.error, self.is_over = str(error), True
+            verdict.error, self.is_over = error, True
 
 
 def check_aborted(segment: Segment, next_offset: int) -> None:
@@ -110,6 +110,8 @@ class Guard:
         self._is_out = False
         self._slice_ms: int | None = None
         self._pass_ms = 0
+        self._was_passed_over = False
+        """True once this pass of the scrub has reported a segment that it could not read for a lack of the process."""
 
     def next_deadline_ms(self, now_ms: int, bytes_per_second: int) -> int | None:
         """Return when `tick` is due. `bytes_per_second` is the scrub's rate; 0 turns the scrub off."""
@@ -144,7 +146,7 @@ class Guard:
         if job is not None and job.verdict.log.offline is None and job.verdict.is_current:
             return job
         if self._segments_left is None:
-            self._pass_ms = now_ms
+            self._pass_ms, self._was_passed_over = now_ms, False
             self._segments_left = closed_segments(list(logs))
         for log, segment in self._segments_left:
             self._scrubbing = ScrubJob(log, segment)
@@ -167,10 +169,21 @@ class Guard:
             if not job.is_over:
                 return
             self._scrubbing = None
-            if verdict.is_current and (verdict.damage or verdict.error or verdict.rebuilt):
-                self.figures.errors += 1
+            self._count(verdict)
         if line := verdict.apply(self._is_halfway(verdict.log)):
             self._report(line)
+
+    def _count(self, verdict: Verdict) -> None:
+        """Count a segment that the scrub found bad: `apply` names it in a line. The next pass reads one that the
+        process lacked descriptors for; the first such segment of a pass gets a line."""
+        log = verdict.log
+        if not verdict.is_current or log.offline is not None or self._is_halfway(log):
+            return
+        if verdict.is_bad:
+            self.figures.errors += 1
+        elif verdict.error is not None and not self._was_passed_over:
+            self._was_passed_over = True
+            self._report(f"the scrub passes over files that it cannot read now, until its next pass: {verdict.error}")
 
 
 def closed_segments(logs: Iterable[PartitionLog]) -> Iterator[tuple[PartitionLog, ClosedSegment]]:

@@ -2,7 +2,8 @@
 
     run     walk from the index entry before the offset: the batch there must be the one that the entry names. Or
             continue a span that was verified before. If the index disagrees, walk the whole segment
-    apply   note the verified span; put rebuilt indexes into their place; take a damaged log offline by name
+    apply   note the verified span; put rebuilt indexes into their place; take a log offline by name that is damaged
+            or cannot be read
 
 The segment may change meanwhile: retention may drop it, compaction may replace it, its topic may be deleted, an append
 may fill it so that a sync closes it. `apply` first looks if the log still has the segment as it was at the start.
@@ -54,7 +55,8 @@ class Verdict:
         self.segment = segment
         self.state = log.segments.unverified.get(segment.base_offset)
         self.damage: str | None = None
-        self.error: str | None = None
+        self.error: StorageError | None = None
+        """Why the files could not be read."""
         self.rebuilt: Rebuilt | None = None
         self.span: VerifiedSpan | None = None
         self.is_whole = False
@@ -69,6 +71,12 @@ class Verdict:
         if self.state is not None:
             return segments.unverified.get(self.segment.base_offset) is self.state
         return any(segment is self.segment for segment in segments.all)
+
+    @property
+    def is_bad(self) -> bool:
+        """Return True if the segment has damage, wrong indexes or a file that cannot be read."""
+        has_failed = self.error is not None and self.error.is_of_file
+        return self.damage is not None or has_failed or self.rebuilt is not None
 
     def walk_of(self, apart: Segment, end: int, **more: int | bool | None) -> SegmentWalk:
         """Return a walk over the segment up to byte `end`."""
@@ -92,14 +100,16 @@ class Verdict:
         log, state = self.log, self.state
         if log.offline is not None or not self.is_current:
             return None
-        if is_halfway and (self.damage is not None or self.rebuilt is not None):
+        if is_halfway and self.is_bad:
             if state is not None:
-                state.error = self.damage or f"{log.name}: its indexes are wrong, and files are being replaced"
+                wrong = f"{log.name}: its indexes are wrong, and files are being replaced"
+                state.error = self.damage or (str(self.error) if self.error is not None else wrong)
         elif self.damage is not None:
             log.take_offline(self.damage)
         elif self.error is not None:
             if state is not None:
-                state.error = self.error
+                state.error = str(self.error)
+            log.failed_read(self.error)
         elif self.rebuilt is not None:
             now = log.segments.all[bisect_left(log.segments.bases, self.segment.base_offset)]
             if isinstance(now, ClosedSegment) and self.rebuilt.end < now.size:
@@ -139,7 +149,7 @@ class RegionCheck(Verdict):
         except Damaged as error:
             self.damage = str(error)
         except StorageError as error:
-            self.error = str(error)
+            self.error = error
 
     def _run(self) -> None:
         state = self.state

@@ -115,6 +115,8 @@ class MemoryFile:
 
     def read(self, position: int, length: int) -> bytes:
         self._storage.fail_if_told(self.path, self._storage.failing_reads)
+        if self.path in self._storage.lacking_reads:
+            raise StorageError(self.path, "Too many open files", is_passing=True)
         data = bytes(self._content.data[position : position + length])
         self._storage.bytes_read[self.path] += len(data)
         self._storage.not_in_memory.discard(self.path)
@@ -166,6 +168,8 @@ class MemoryStorage:
         self.wall_ms = 0
         """The modification time that writes set."""
         self.failing_reads: set[str] = set()
+        self.lacking_reads: set[str] = set()
+        """Paths whose reads fail because the process has no descriptor left."""
         self.failing_syncs: set[str] = set()
         self.failing_cuts: set[str] = set()
         self.failing_opens: set[str] = set()

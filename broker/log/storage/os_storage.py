@@ -17,6 +17,7 @@ from broker.log.storage.page_cache import read_now
 from broker.log.storage.port import AHEAD_SPARE, TEMPORARY, Buffer, StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 LOCK = ".lock"  # the name in Kafka
 DIRECTORY_MODE = 0o700  # as FILE_MODE
 
@@ -76,13 +77,19 @@ def _type_of(library: Any, fd: int) -> int:
     return about[0]
 
 
+def _failure(path: str, error: OSError) -> StorageError:
+    """Return a StorageError that names the file."""
+    reason = error.strerror or str(error)
+    return StorageError(path, reason, error.errno in _FULL, is_passing=error.errno in _PASSING)
+
+
 @contextmanager
 def _named(path: str) -> Iterator[None]:
     """Turn an OSError into a StorageError that names the file."""
     try:
         yield
     except OSError as error:
-        raise StorageError(path, error.strerror or str(error), error.errno in _FULL) from error
+        raise _failure(path, error) from error
 
 
 _NEVER = _NOT_OPENED = -1
@@ -186,7 +193,7 @@ class OsFile:
                 self._among.cutting()
                 os.ftruncate(at.fd, before)
                 self.size = before
-            raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
+            raise _failure(self.path, error) from error
         self.size += size
 
     def _reserve(self, at: Descriptor, size: int) -> None:
@@ -219,7 +226,7 @@ class OsFile:
         try:  # a small fetch reads ten times, so avoid a context manager
             return os.pread(at.fd, length, position)
         except OSError as error:
-            raise StorageError(self.path, error.strerror or str(error)) from error
+            raise _failure(self.path, error) from error
 
     def read_now(self, position: int, length: int) -> bytearray | None:
         self.was_used = True
@@ -296,7 +303,7 @@ class OsFileAhead(OsFile):
                 with _named(self.path):
                     before, self.size = self.size, os.fstat(at.fd).st_size
                     self.truncate(before)
-                raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
+                raise _failure(self.path, error) from error
             with _named(self.path):
                 self.truncate(self.size + size)  # another writer took the space for the zeros
             return

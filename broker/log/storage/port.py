@@ -25,13 +25,22 @@ class Descriptor(Protocol):
 
 
 class StorageError(Exception):
-    """A failed file operation: its `path`, the `reason`, and whether the disk was `full`."""
+    """A failed file operation: its `path`, the `reason`, and whether the disk was `full`.
 
-    def __init__(self, path: str, reason: str, full: bool = False) -> None:
+    `is_passing`: the process lacked descriptors or memory for a moment, so the error says nothing about the file.
+    """
+
+    def __init__(self, path: str, reason: str, full: bool = False, *, is_passing: bool = False) -> None:
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
         self.full = full
+        self.is_passing = is_passing
+
+    @property
+    def is_of_file(self) -> bool:
+        """Return True if the file itself could not be used. A full disk, or a lack of the process, passes."""
+        return not (self.full or self.is_passing)
 
 
 class File(Protocol):

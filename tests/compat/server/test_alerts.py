@@ -163,7 +163,7 @@ FIRING = [
         {"flakelog_scrub_errors_total": "0x4 1x8"},
         "3m",
         {},
-        "The scrub of a found damaged segments",
+        "The scrub of a found segments that are damaged or cannot be read",
     ),
     (
         "FlakelogUncleanable",

@@ -15,8 +15,8 @@ CONFIG = TopicConfig(segment_bytes=1024)
 SUFFIXES = ".txnindex", ".txncheck"
 
 
-def opened(storage):
-    manager = LogManager(storage, BROKER, pytest.fail)
+def opened(storage, report=pytest.fail):
+    manager = LogManager(storage, BROKER, report)
     manager.load_checkpoint()
     manager.open("flights", 0, CONFIG)
     manager.opened()
@@ -92,12 +92,15 @@ def test_a_rebuild_that_a_crash_interrupts_is_done_again(whole):
         assert state(restarted(damaged, clean=False)) == before
 
 
-def test_damage_after_the_start_is_an_error_and_not_an_answer():
-    storage, worker = MemoryStorage(), new_worker()
-    log = opened(storage).get("flights", 0)
+def test_damage_after_the_start_takes_the_partition_offline_by_name_until_a_start_rebuilds_the_index():
+    storage, worker, lines = MemoryStorage(), new_worker(), []
+    log = opened(storage, lines.append).get("flights", 0)
     send(log, 7, b"a", worker=worker)
     end(log, 7, ABORT, worker=worker)
     path = f"flights-0/{0:020d}.txnindex"
+    before = state(restarted(copy_of(storage), clean=False))
     storage.files[path].data[9] ^= 1
     with pytest.raises(ApiError, match="checksum does not hold"):
         log_reader.read(log, 0, 1 << 20, True, committed=True)
+    assert lines == [f"partition flights-0 is offline: {path}: an entry is damaged: its checksum does not hold"]
+    assert state(restarted(storage, clean=False)) == before

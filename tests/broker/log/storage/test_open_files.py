@@ -283,6 +283,17 @@ def test_a_process_without_descriptors_closes_files_for_directories_too(storage,
     assert [file.read(0, 9) for file in files] == [b"0", b"1"]
 
 
+def test_a_lack_of_descriptors_is_no_error_of_the_file_and_a_missing_name_is_one(storage):
+    (file,) = made(storage, 1)
+    assert file.closed()
+    with no_descriptor_left(), pytest.raises(StorageError, match="Too many open files") as lacking:
+        file.read(0, 9)
+    assert lacking.value.is_passing and not lacking.value.is_of_file
+    with pytest.raises(StorageError) as missing:
+        storage.open("d/none")
+    assert missing.value.is_of_file and file.read(0, 9) == b"0"
+
+
 def test_threads_that_read_write_and_sync_meet_no_closed_descriptor(storage):
     files, faults = made(storage, 3 * LIMIT), []
     whole = [[b"%d" % number] for number in range(len(files))]
