@@ -15,7 +15,6 @@ file's name; the partition stays offline until an operator looks at it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from broker.log import leader_epochs, producer_state
@@ -30,6 +29,7 @@ from broker.log.producer_state import ProducerState
 from broker.log.recovery import batch_epochs, stored_epochs
 from broker.log.recovery.clean_stop import Noted
 from broker.log.recovery.id_walk import IdWalk
+from broker.log.recovery.report import RecoveryReport
 from broker.log.recovery.shorter_entry import finish_shortening, shorten
 from broker.log.recovery.synced import LogDamaged, Synced, offsets_of
 from broker.log.segment import CLEANED, DELETED, ID_INDEX, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files
@@ -41,36 +41,6 @@ from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.id_entries import ENTRY_BYTES
 
 __all__ = ["LogDamaged", "RecoveryReport", "open_log"]
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """The work that opening a log took, for the log line."""
-
-    batches_read: int = 0
-    bytes_cut: int = 0
-    segments_removed: int = 0
-    reason: str | None = None
-    from_journal: int = 0
-    """Batches that the log lacked and the journal had."""
-    epochs_fault: str | None = None
-    """The reason if the file of leader epochs could not be right, and the epochs are those of the batches."""
-
-    @property
-    def cut(self) -> bool:
-        return bool(self.bytes_cut or self.segments_removed)
-
-    def line(self, log: PartitionLog) -> str:
-        """Return the line for the operator."""
-        line = f"partition {log.name} recovered: ends at offset {log.log_end_offset}, "
-        line += f"{self.batches_read} batches past the checkpoint"
-        if self.from_journal:
-            line += f", {self.from_journal} from the journal"
-        if self.epochs_fault is not None:
-            line += f"; its leader epochs were read from its batches ({self.epochs_fault})"
-        if not self.cut:
-            return line
-        return f"{line}; cut {self.bytes_cut} bytes and {self.segments_removed} segments ({self.reason})"
 
 
 def open_log(
@@ -155,6 +125,8 @@ class _Recovery:
             self.among,
         )
         segments, self.checkpointed = synced.segments(), synced.checkpointed
+        if synced.missing_first is not None:
+            self.report.without_batches(synced.headless_id_bytes, synced.missing_first)
         self.last_id = self.checkpointed.last_id if self.checkpointed else -1
         start = max(self.checkpointed.log_start_offset if self.checkpointed else 0, segments[0].base_offset)
         self.epochs, self.report.epochs_fault = stored_epochs.read(
@@ -325,7 +297,7 @@ class _Recovery:
                 segments[-1] = self._close(segments[-1])
                 segments.append(synced.open(base))
                 sound = self._recover_whole(segments[-1])
-        self._remove_others({segment.base_offset for segment in segments})
+        self._remove_others({segment.base_offset for segment in segments}, segments[-1].next_offset)
 
     def _close(self, segment: Segment) -> Segment:
         """Close a segment that is recovered to its end; there may be too many to keep open until a sync."""
@@ -333,7 +305,7 @@ class _Recovery:
         segment.sync_whole()
         return closed(self.storage, segment, self.among)
 
-    def _remove_others(self, kept: set[int]) -> None:
+    def _remove_others(self, kept: set[int], end_offset: int) -> None:
         """Remove segments past the end, single files of segments whose other names did not reach the disk, and
         leftovers of segments below the log's start."""
         others = set().union(*map(self._names, SUFFIXES)) - kept
@@ -347,9 +319,10 @@ class _Recovery:
         self.storage.sync_directory(self.name)
         ids_bytes = {base: self.sizes.get(file_name(base, ID_INDEX), 0) for base in others - logs if base > max(kept)}
         headless = [base for base, size in ids_bytes.items() if size >= ENTRY_BYTES]
-        if headless:
-            self.report.reason = self.report.reason or f"there is no file {file_name(min(headless), LOG)}"
-        self.report.segments_removed = sum(base > min(kept) for base in logs) + len(headless)
+        removed = [base for base in logs if base > min(kept)]
+        missing = f"there is no file {self.name}/{file_name(min(headless, default=end_offset), LOG)}"
+        bytes_removed = sum(self.sizes[file_name(base, LOG)] for base in removed)
+        self.report.removed(len(removed) + len(headless), bytes_removed, missing)
 
     def _recover_whole(self, segment: Segment) -> bool:
         segment.offsets.keep(0)
@@ -381,6 +354,9 @@ class _Recovery:
         self.last_id = ids.last_id
         begun = ids.begun
         ids_bytes = ids.number * ENTRY_BYTES if begun is None else segment.ids.file.size
+        spare_bytes = segment.ids.file.size - ids.number * ENTRY_BYTES
+        if sound and spare_bytes:
+            self.report.without_batches(spare_bytes, f"{segment.log.path} ends at byte {position}, its ids go on")
         for file in segment.cut(position, ids_bytes):
             file.sync()
         if begun is not None:

@@ -72,6 +72,11 @@ class Synced:
         self.checkpointed = None if is_other else position
         self.aborted_known = True
         """False if an index of aborted transactions cannot be right."""
+        self.missing_first: str | None = None
+        """Says that the file is missing with which the checkpoint's empty log began: a truncation removed it, or it was
+        lost."""
+        self.headless_id_bytes = 0
+        """Bytes of the ids that were beside that file."""
 
     def segments(self) -> list[Segment]:
         """Return the opened segments up to the checkpoint's. The caller still checks the last one past it."""
@@ -81,10 +86,15 @@ class Synced:
             return [self.open(bases[0]) if bases else Segment(self.storage, self.name, 0, create=True)]
         bases = _not_below(position.log_start_offset, bases, position.segment)
         if position.segment not in bases:
-            if position.offset > position.log_start_offset:
-                raise LogDamaged(
-                    f"there is no file {self.name}/{file_name(position.segment, LOG)}, though it was synced"
-                )
+            path = f"{self.name}/{file_name(position.segment, LOG)}"
+            is_gone = file_name(position.segment, LOG) not in self.sizes and position.offset not in bases
+            # Retention removes a segment only once the checkpoint names another one, and a truncation to the log's
+            # start lowers the checkpoint to 0 bytes before it does.
+            if position.offset > position.log_start_offset or (is_gone and position.log_bytes):
+                raise LogDamaged(f"there is no file {path}, though it was synced")
+            if is_gone:
+                self.missing_first = f"there is no file {path}"
+                self.headless_id_bytes = self.sizes.get(file_name(position.segment, ID_INDEX), 0)
             self.checkpointed = replace(
                 position,
                 segment=position.offset,

@@ -284,7 +284,8 @@ def test_the_journal_is_gone_once_its_records_are_in_the_segments(crashed):
     put(storage, f"flights-0/{0:020d}.log", b"")
     first = Broker(storage)
     assert first.lines == [
-        "partition flights-0 recovered: ends at offset 4, 0 batches past the checkpoint, 3 from the journal"
+        "partition flights-0 recovered: ends at offset 4, 0 batches past the checkpoint, 3 from the journal; "
+        f"cut 0 bytes, 60 bytes of ids and 0 segments (flights-0/{0:020d}.log ends at byte 0, its ids go on)"
     ]
     assert not storage.exists(JOURNAL)
     cut_storage = storage.power_cut(lambda n: 0)
