@@ -93,15 +93,16 @@ def ready(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
     """Return whether this server should receive work, and the details.
 
     It should not once it was asked to stop, while it can issue no ids, while partitions refuse messages because their
-    last ids are ahead of its clock, or while its disk is full. An offline partition is listed but does not count,
-    because the server serves the others and no other server could serve it. An unreachable registry does not count
-    while ids can be issued without it, because otherwise all servers would stop being ready together.
+    last ids are ahead of its clock, or while its disk is full or read-only. An offline partition is listed but does not
+    count, because the server serves the others and no other server could serve it. An unreachable registry does not
+    count while ids can be issued without it, because otherwise all servers would stop being ready together.
     """
     now_ms = server.clock.now_ms()
     problem = next((why for claim in server.claims if (why := claim.why_no_ids(now_ms)) is not None), None)
     waits = _clock_waits(server)
     full = _full_disk(server)
-    fine = server.serving and problem is None and not waits and full is None
+    is_read_only = server.engine is not None and server.engine.services.logs.disk.read_only is not None
+    fine = server.serving and problem is None and not waits and full is None and not is_read_only
     return fine, {
         "ready": fine,
         "stopping": server.stopped,

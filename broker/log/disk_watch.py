@@ -26,7 +26,10 @@ LINES_EVERY_MS = 60_000  # between two reports of a full disk, though space may 
 
 
 class DiskWatch:
-    """The state of one disk. `report` takes lines for the operator, `hand_out` takes a job for a thread."""
+    """The state of one disk. `report` takes lines for the operator, `hand_out` takes a job for a thread.
+
+    `became_read_only` is called with the reason at the first write that fails because the disk takes none.
+    """
 
     def __init__(
         self,
@@ -35,12 +38,16 @@ class DiskWatch:
         report: Callable[[str], None],
         pending: Pending,
         hand_out: Callable[[FillReserve], None],
+        became_read_only: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self._storage = storage
         self._config = config
         self._report = report
         self._pending = pending
         self._hand_out = hand_out
+        self._became_read_only = became_read_only
+        self.read_only: str | None = None
+        """Why no write will succeed until the next start; None while the disk takes writes."""
         self.usable_bytes: int | None = None
         """The bytes that could still be written at the last check, beside the reserve; None before the first."""
         self.full_since_ms: int | None = None
@@ -79,6 +86,9 @@ class DiskWatch:
 
     def failed(self, error: Exception) -> None:
         """Note an error of a file operation. If the disk was full, measure it now; the next check draws conclusions."""
+        if isinstance(error, StorageError) and error.is_read_only and self.read_only is None:
+            self.read_only = f"the disk of {self._storage.location} is read-only since a write failed ({error})"
+            self._became_read_only(self.read_only)
         if isinstance(error, StorageError) and error.full:
             self._failed = error
             self._pending.deadline = True

@@ -192,6 +192,8 @@ class PartitionLog:
         """After a failed write, ask for a sync before the next one; go offline if the write could not be undone."""
         if self.scheduler is not None:
             self.scheduler.write_failed(error)
+        if self.offline is not None:
+            return  # no partition of a read-only disk is online
         active = self.segments.active
         if active.broken:
             self.take_offline(f"{error}, and the write could not be undone")

@@ -70,7 +70,7 @@ class SyncScheduler:
         self._max_unsynced_logs = max_unsynced_logs
         self._unsynced: OrderedDict[PartitionLog, None] = OrderedDict()
         """Logs with records that no sync has begun for, those first that have waited longest."""
-        self.disk = DiskWatch(storage, config, report, pending, self.add_job)
+        self.disk = DiskWatch(storage, config, report, pending, self.add_job, lambda why: _lose_all(self, why))
         self._storage = storage
         self._report = report
         self._logs: dict[PartitionLog, None] = {}
@@ -361,7 +361,8 @@ class SyncScheduler:
         self._syncing.discard(log)
         if log not in self._logs:
             return []
-        log.take_offline(f"a sync failed: {error}")
+        if log.offline is None:  # else the disk is read-only
+            log.take_offline(f"a sync failed: {error}")
         return self.take_lost()
 
     def _journal_failed(self, error: Exception) -> list[PartitionLog]:
@@ -449,3 +450,19 @@ class SyncScheduler:
     def is_checkpointed(self) -> bool:
         """Return True if the written checkpoint has every synced position."""
         return self.checkpoint.is_written
+
+
+def _lose_all(scheduler: SyncScheduler, reason: str) -> None:
+    """Take all logs offline at once, with one line, because no write to the disk will succeed.
+
+    In a cluster their leaders move. Otherwise each partition would go offline at its own next write. Kafka takes the
+    whole directory offline too (KIP-112).
+    """
+    lost = [log for log in scheduler._logs if log.offline is None]
+    for log in lost:
+        log.offline = reason
+        scheduler._drop(log)
+    scheduler._lost += lost
+    scheduler._report(f"{reason}. Its {len(lost)} partitions are offline until a start finds the disk writable")
+    scheduler._journal.recount()
+    scheduler._pending.changed()

@@ -8,7 +8,7 @@ import pytest
 from broker.security.altered_tls import AlteredTls
 from broker.services.replica_states import one_copy_warnings
 from flakelog.console.overview import problems
-from flakelog.health import health
+from flakelog.health import health, ready
 from flakelog.settings import Settings
 from tests.broker.engine_cluster import EngineCluster
 from tests.broker.membership.cluster_steps import delete
@@ -28,12 +28,15 @@ def cluster():
     return cluster
 
 
-def health_of(cluster, broker_id):
-    server = SimpleNamespace(
+def server_of(cluster, broker_id):
+    return SimpleNamespace(
         settings=Settings({}), engine=cluster.nodes[broker_id].broker.engine, service=None, peers=None, clock=Clock(),
         tls=AlteredTls({}, {}, print), claims=(), scope="memory", addresses={}, serving=True, stopped=False,
     )  # fmt: skip
-    healthy, details = health(server)
+
+
+def health_of(cluster, broker_id):
+    healthy, details = health(server_of(cluster, broker_id))
     json.dumps(details)  # it is a page
     return healthy, details
 
@@ -156,3 +159,18 @@ def test_a_broker_whose_coordinator_does_not_answer_is_not_healthy_and_says_so(c
     cluster.nodes[2].coordinator.heal()
     cluster.later(1_000)
     assert health_of(cluster, 2)[0] and sentences(cluster, 2) == []
+
+
+def test_a_read_only_disk_makes_the_server_unready_and_moves_the_leaders_of_partitions_without_writes(cluster):
+    cluster.create("written", replicas=(1, 2, 3))
+    cluster.create("silent", partitions=3, replicas=(1, 2, 3))
+    led = [("written", 0), *(("silent", partition) for partition in range(3))]
+    assert {cluster.leader(*key) for key in led} == {1} and ready(server_of(cluster, 1))[0]
+    cluster.nodes[1].storage.is_read_only = True
+    cluster.produce("written", b"meets the read-only disk", within_ms=30_000)
+    cluster.later(2_000)
+    assert not any(cluster.leader(*key) == 1 for key in led)
+    is_ready, details = ready(server_of(cluster, 1))
+    assert not is_ready and set(details["partitions_offline"]) >= {"written-0", "silent-0", "silent-1", "silent-2"}
+    assert not health_of(cluster, 1)[0]
+    assert ready(server_of(cluster, 2))[0]

@@ -127,6 +127,7 @@ class MemoryFile:
 
     def truncate(self, size: int) -> None:
         self._storage.cutting()
+        self._storage.fail_if_read_only(self.path)
         self._storage.fail_if_told(self.path, self._storage.failing_cuts)
         self._content.truncate(size)
         self._zeros = 0
@@ -170,6 +171,8 @@ class MemoryStorage:
         self.failing_reads: set[str] = set()
         self.lacking_reads: set[str] = set()
         """Paths whose reads fail because the process has no descriptor left."""
+        self.is_read_only = False
+        """True for a disk that takes no writes, and whose files can be read."""
         self.failing_syncs: set[str] = set()
         self.failing_cuts: set[str] = set()
         self.failing_opens: set[str] = set()
@@ -193,6 +196,7 @@ class MemoryStorage:
         return used + free, free
 
     def take(self, path: str, size: int) -> None:
+        self.fail_if_read_only(path)
         if self.free_bytes is not None:
             if size > self.free_bytes:
                 raise StorageError(path, "No space left on device", full=True)
@@ -207,6 +211,10 @@ class MemoryStorage:
     def fail_if_told(path: str, failing: set[str]) -> None:
         if path in failing:
             raise StorageError(path, "Input/output error")
+
+    def fail_if_read_only(self, path: str) -> None:
+        if self.is_read_only:
+            raise StorageError(path, "Read-only file system", is_read_only=True)
 
     def has_room(self, size: int) -> bool:
         return self.free_bytes is None or size <= self.free_bytes

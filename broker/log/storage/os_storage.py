@@ -80,7 +80,8 @@ def _type_of(library: Any, fd: int) -> int:
 def _failure(path: str, error: OSError) -> StorageError:
     """Return a StorageError that names the file."""
     reason = error.strerror or str(error)
-    return StorageError(path, reason, error.errno in _FULL, is_passing=error.errno in _PASSING)
+    is_passing, is_read_only = error.errno in _PASSING, error.errno == errno.EROFS
+    return StorageError(path, reason, error.errno in _FULL, is_passing=is_passing, is_read_only=is_read_only)
 
 
 @contextmanager

@@ -28,14 +28,18 @@ class StorageError(Exception):
     """A failed file operation: its `path`, the `reason`, and whether the disk was `full`.
 
     `is_passing`: the process lacked descriptors or memory for a moment, so the error says nothing about the file.
+    `is_read_only`: the whole file system takes no writes, as after an error with ext4's `errors=remount-ro`.
     """
 
-    def __init__(self, path: str, reason: str, full: bool = False, *, is_passing: bool = False) -> None:
+    def __init__(
+        self, path: str, reason: str, full: bool = False, *, is_passing: bool = False, is_read_only: bool = False
+    ) -> None:
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
         self.full = full
         self.is_passing = is_passing
+        self.is_read_only = is_read_only
 
     @property
     def is_of_file(self) -> bool:
