@@ -105,6 +105,14 @@ class CheckpointWriter:
         self._changed = self._changed or bool(dropped)
         return bool(dropped)
 
+    def journal_closed(self) -> None:
+        """At a clean stop, write the checkpoint without numbers of journal files, if no file is left.
+
+        The version of Flakelog before truncation begins with file 1 again, and keeps no such numbers.
+        """
+        if self.drop_journal_numbers():
+            self.write()
+
     # --- writes --------------------------------------------------------------------------------------------------
 
     def write(self) -> None:

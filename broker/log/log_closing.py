@@ -35,7 +35,7 @@ def close(
     cut = syncs.close_journal()
     if cut is not None:
         run([cut])
-    syncs.journal_closed()
+    syncs.checkpoint.journal_closed()
     for job in (*syncs.take(), *removals):
         run([job])
 

@@ -458,5 +458,5 @@ class LogManager:
         """
         self.syncs.checkpoint.frees_space = self._deletions.wait_for_checkpoint
         log_closing.close(self.syncs, self._logs.values(), lambda jobs: self._run(jobs, run_jobs), self._report)
-        if not self.offline and not len(self._truncations) and self.syncs.is_checkpointed:
+        if not self.offline and not len(self._truncations) and self.syncs.checkpoint.is_written:
             log_closing.note_clean_stop(self.storage, self._logs.values(), self._report)

@@ -70,7 +70,7 @@ class SyncScheduler:
         self._max_unsynced_logs = max_unsynced_logs
         self._unsynced: OrderedDict[PartitionLog, None] = OrderedDict()
         """Logs with records that no sync has begun for, those first that have waited longest."""
-        self.disk = DiskWatch(storage, config, report, pending, self.add_job, lambda why: _lose_all(self, why))
+        self.disk = DiskWatch(storage, config, report, pending, self.add_job, self._lose_all)
         self._storage = storage
         self._report = report
         self._logs: dict[PartitionLog, None] = {}
@@ -179,6 +179,17 @@ class SyncScheduler:
 
     def write_failed(self, error: Exception) -> None:
         self.disk.failed(error)
+
+    def _lose_all(self, reason: str) -> None:
+        """Take all logs offline at once, because no write to the disk will succeed: so does Kafka (KIP-112)."""
+        lost = [log for log in self._logs if log.offline is None]
+        for log in lost:
+            log.offline = reason
+            self._drop(log)
+        self._lost += lost
+        self._report(f"{reason}. Its {len(lost)} partitions are offline until a start finds the disk writable")
+        self._journal.recount()
+        self._pending.changed()
 
     def take_lost(self) -> list[PartitionLog]:
         """Return the logs that went offline since the last call."""
@@ -437,32 +448,3 @@ class SyncScheduler:
     def close_journal(self) -> CutJournal | None:
         """Return the job that removes the journal's files that no log needs, or None."""
         return self._journal.close()
-
-    def journal_closed(self) -> None:
-        """At a clean stop, write the checkpoint without numbers of journal files, if no file is left.
-
-        The version of Flakelog before truncation begins with file 1 again, and keeps no such numbers.
-        """
-        if self.checkpoint.drop_journal_numbers():
-            self.checkpoint.write()
-
-    @property
-    def is_checkpointed(self) -> bool:
-        """Return True if the written checkpoint has every synced position."""
-        return self.checkpoint.is_written
-
-
-def _lose_all(scheduler: SyncScheduler, reason: str) -> None:
-    """Take all logs offline at once, with one line, because no write to the disk will succeed.
-
-    In a cluster their leaders move. Otherwise each partition would go offline at its own next write. Kafka takes the
-    whole directory offline too (KIP-112).
-    """
-    lost = [log for log in scheduler._logs if log.offline is None]
-    for log in lost:
-        log.offline = reason
-        scheduler._drop(log)
-    scheduler._lost += lost
-    scheduler._report(f"{reason}. Its {len(lost)} partitions are offline until a start finds the disk writable")
-    scheduler._journal.recount()
-    scheduler._pending.changed()

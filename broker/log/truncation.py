@@ -273,7 +273,7 @@ class Truncations:
         self._epochs.drop(log.name)
         if log.unflushed:
             log.ask_sync(soon=True)  # what the last opening had on the disk counts again when this sync is back
-        if cut.report is not None and cut.report.cut:
+        if cut.report is not None and (cut.report.bytes_cut or cut.report.segments_removed):  # more than ids
             self._report(cut.report.line(log))
         self._done.append(Truncated(*cut.key, log))
 

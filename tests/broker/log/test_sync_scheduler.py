@@ -165,7 +165,7 @@ def test_a_round_ends_without_a_log_that_is_forgotten_meanwhile(disk):
     disk.scheduler.forget(deleted.name, deleted)
     assert disk.run(first) == [] and disk.run(second) == [remaining]
     disk.run()
-    assert set(disk.checkpoint()) == {"flights-1"} and disk.scheduler.is_checkpointed
+    assert set(disk.checkpoint()) == {"flights-1"} and disk.scheduler.checkpoint.is_written
 
 
 def test_a_failed_journal_takes_its_logs_offline_and_no_others(disk):
