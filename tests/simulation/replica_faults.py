@@ -11,6 +11,7 @@ from broker.log.journal import Journal
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
 from broker.log.recovery import recovery
+from broker.log.truncation import Truncations
 from broker.settings.config import LONG_MAX
 from broker.wire.id_entries import ENTRY_BYTES
 from tests.simulation.replica_oracle import headers_of
@@ -66,8 +67,15 @@ def names_the_epoch_of_the_last_record(patch):
     patch.setattr(ReplicaWorld, "last_epoch", last_epoch)
 
 
+def begins_anew_without_the_last_id(patch):
+    """I7: a log that begins anew does not take over the last id before that from its leader."""
+    begin = Truncations.begin
+    patch.setattr(Truncations, "begin", lambda cuts, offsets, last_ids, *, anew: begin(cuts, offsets, {}, anew=anew))
+
+
 def is_not_told_the_last_id(patch):
-    """I7: a follower whose log is empty does not learn the last id of its leader's log."""
+    """I7: a follower learns no last id, neither as its log begins anew nor while its leader's log is empty."""
+    begins_anew_without_the_last_id(patch)
     patch.setattr(PartitionLog, "know_last_id", lambda log, id: None)
 
 
@@ -136,6 +144,7 @@ FAULTS = (
     leaves_the_journal_as_it_was,
     syncs_ids_later_than_batches,
     names_the_epoch_of_the_last_record,
+    begins_anew_without_the_last_id,
     is_not_told_the_last_id,
     shows_what_is_not_replicated,
     compares_what_it_has_deleted,

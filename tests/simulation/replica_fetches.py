@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 from broker.log import leader_epochs, log_reader
-from broker.log.copied_appender import append_copied
+from broker.log.copied_appender import IdsBelowFloor, append_copied
 from broker.replication.fetcher import Copy, Truncate, decide
+from broker.services.fetch_reading import _last_id_at_start
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import FetchedPartition, IdRegion
 from tests.simulation.replica_node import TOPIC
@@ -12,11 +13,10 @@ from tests.simulation.replica_oracle import headers_of
 
 
 class Answer(NamedTuple):
-    """A leader's answer to a fetch; its log's end and last id, and the batches that the log has had from there on."""
+    """A leader's answer to a fetch; its log's end, and the batches that the log has had from there on."""
 
     fetched: FetchedPartition
     end: int
-    last_id: int
     spans: list
 
 
@@ -87,7 +87,9 @@ class ReplicaFetches:
                 answered.records = result.records.file.read(result.records.position, result.records.length)
                 entry_bytes = entries.file.read(entries.position, entries.length)
                 answered.ids = IdRegion(result.ids.base_offset, entry_bytes)
-        return Answer(answered, end, log.last_id, [span for span in replica.spans if span[1] >= offset])
+        if answered.error_code or answered.diverging is not None or start == end:
+            answered.last_id = _last_id_at_start(log)
+        return Answer(answered, end, [span for span in replica.spans if span[1] >= offset])
 
     def take_answer(self, node, partition):
         role, answer = self.answers.pop((node.number, partition.number), (None, None))
@@ -95,16 +97,18 @@ class ReplicaFetches:
             return
         decision = decide(role.log, answer.fetched)
         if isinstance(decision, Truncate):
-            self.truncate(node, partition, decision.offset, anew=decision.is_anew)
+            self.truncate(node, partition, decision)
         elif isinstance(decision, Copy):
             self.copy(node, partition, decision, answer)
 
     def copy(self, node, partition, copied, answer):
-        log, replica = copied.log, node.replicas[partition.number]
+        log, replica, cut = copied.log, node.replicas[partition.number], None
         if not self.is_quiet and not self.random.randrange(14):
             node.trouble([file.path for file in log.segments.active.files])
         try:
             append_copied(log, copied.records, copied.ids, node.now(self.ms))
+        except IdsBelowFloor as refused:
+            cut = Truncate(log, log.log_end_offset, is_anew=True, last_id=refused.last_id)
         except ApiError as error:
             self.note(f"{node.number} does not copy: {error}")
         finally:
@@ -112,11 +116,15 @@ class ReplicaFetches:
             self.copied(replica, log.log_end_offset, answer.spans)
             replica.gaps_below = max(replica.gaps_below, copied.high_watermark)
             replica.gaps_end = max(replica.gaps_end, answer.end)
+        if cut is not None:
+            self.counts["ids below the floor"] += 1
+            self.truncate(node, partition, cut)
+            return
         if log.offline is not None:
             return
+        if copied.last_id > log.last_id:
+            log.know_last_id(copied.last_id)
         self.follow_offsets(node, partition, log, copied.log_start_offset, copied.high_watermark)
-        if log.log_end_offset == answer.end:
-            log.know_last_id(answer.last_id)
         node.manager.appended(log)
         node.take_jobs()
 
@@ -139,16 +147,16 @@ class ReplicaFetches:
         if leader_start > log.log_start_offset and leader_start <= log.high_watermark:
             self.delete_below(node, partition, log, leader_start)
 
-    def truncate(self, node, partition, offset, *, anew=False):
-        replica = node.replicas[partition.number]
-        self.counts["anew" if anew else "truncations"] += 1
-        kind = " anew" if anew else ""
+    def truncate(self, node, partition, cut):
+        replica, offset = node.replicas[partition.number], cut.offset
+        self.counts["anew" if cut.is_anew else "truncations"] += 1
+        kind = " anew" if cut.is_anew else ""
         self.note(f"{node.number} truncates {partition.number} to {offset}{kind}, from {replica.end}")
         self.check_truncation(partition, replica, offset)
-        log = node.log(partition.number)
-        replica.cut = offset, anew or offset < log.log_start_offset
+        replica.cut = offset, cut.is_anew or offset < cut.log.log_start_offset
         self.roles[node.number][partition.number] = None
-        node.manager.truncate({(TOPIC, partition.number): offset}, anew=anew)
+        key = TOPIC, partition.number
+        node.manager.truncate({key: offset}, anew=cut.is_anew, last_ids={key: cut.last_id})
         node.take_jobs()
         self.order(node, partition)
 

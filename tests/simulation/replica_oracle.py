@@ -66,9 +66,15 @@ class Partition:
         self.committed_end = max(self.committed_end, end)
 
     def lost_by_a_power_cut_of_all(self, log, replica):
-        """Forget what the untrusted leader does not have (rule W4)."""
+        """Forget what the untrusted leader has lost (rule W4), and remember the batches that it has deleted.
+
+        A broker that is killed before the new start of its log is on the disk shows deleted batches again.
+        """
         own = {base: (last, epoch) for base, last, epoch in replica.spans}
-        self.committed = {base: span for base, span in self.committed.items() if own.get(base) == span}
+        start = log.log_start_offset
+        self.committed = {
+            base: span for base, span in self.committed.items() if own.get(base) == span or span[0] < start
+        }
         self.committed_end = min(self.committed_end, replica.end)
         self.last_id = min(self.last_id, log.last_id)
 

@@ -18,6 +18,7 @@ from tests.simulation.replica_clients import ReplicaClients
 from tests.simulation.replica_fetches import ReplicaFetches
 from tests.simulation.replica_node import Node
 from tests.simulation.replica_oracle import Partition
+from tests.simulation.replica_sequences import ReplicaSequences
 from tests.simulation.stamp import Stamp
 
 HEALING_ROUNDS_MAX = 200
@@ -41,7 +42,7 @@ class Role:
         """The end of a leader's log when the epoch began."""
 
 
-class ReplicaWorld(ReplicaClients, ReplicaFetches):
+class ReplicaWorld(ReplicaClients, ReplicaFetches, ReplicaSequences):
     def __init__(self, seed, generations=4):
         self.random = random = Random(seed)
         self.generations = generations
@@ -100,6 +101,8 @@ class ReplicaWorld(ReplicaClients, ReplicaFetches):
                 self.step()
             if not self.random.randrange(3):
                 self.heal()
+        self.heal()
+        self.lead_a_log_begun_anew(self.random.choice(self.partitions))
         self.heal()
 
     def step(self):
@@ -381,7 +384,7 @@ class ReplicaWorld(ReplicaClients, ReplicaFetches):
         for _ in range(len(self.orders)):
             self.deliver()
         for node in self.nodes:
-            while node.run_job(is_sound=True):
+            while node.is_up and node.run_job(is_sound=True):
                 pass
         self.after()
         for partition in self.partitions:

@@ -39,7 +39,7 @@ def test_what_is_committed_survives_power_cuts_on_every_trusted_replica(start):
     counts = Counter()
     for seed in range(start, start + 25):
         counts += live(seed)
-    for kind in ("truncations", "anew", "power cuts", "kills", "interrupted", "W4", "duplicates"):
+    for kind in ("truncations", "anew", "power cuts", "kills", "interrupted", "W4", "duplicates", "leads anew"):
         assert counts[kind] > 5, f"too few {kind} to prove anything: {counts}"
 
 
