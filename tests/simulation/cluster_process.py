@@ -4,7 +4,6 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import i64
 
 from broker.cluster.documents import CONTROLLER_EPOCH, NO_LEADER, TopicPartition, broker_path
-from broker.log.storage.memory_storage import MemoryStorage
 from broker.membership.calls import Link as LinkKind
 from broker.membership.calls import link_of
 from broker.now import Now
@@ -15,6 +14,7 @@ from idgen.worker import IdWorker
 from tests.broker.engine_client import DAY_MS, WALL_MS
 from tests.broker.engine_cluster import SESSION_MS, ClusterNode, check_idle
 from tests.simulation.cluster_network import CALL_MS, ClientLink, Link
+from tests.simulation.disks import new_disk, power_cut
 
 MAX_AHEAD_MS = 500
 
@@ -271,7 +271,7 @@ class Machine:
 
     def __init__(self, world, broker_id):
         self.world, self.id = world, broker_id
-        self.storage = MemoryStorage()
+        self.storage = new_disk(f"{world.seed} {broker_id}")
         self.boots = 1
         self.wall_step_ms = 0
         self.job_ms = world.random.choice((30, 30, 500))
@@ -295,7 +295,7 @@ class Machine:
 
     def cut_power(self, *, at_once=False):
         self.kill(at_once=at_once)
-        self.storage = self.storage.power_cut(self.world.random.randrange)
+        self.storage = power_cut(self.storage, self.world.random.randrange)
         self.boots += 1
 
     def stop(self):

@@ -15,7 +15,6 @@ from uuid import UUID
 from broker.log import leader_epochs, log_appender, log_reader
 from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.log.log_manager import LogManager
-from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.port import StorageError
 from broker.log.validation.batch import validate
 from broker.now import Now
@@ -25,6 +24,7 @@ from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.settings.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
+from tests.simulation.disks import new_disk, power_cut
 from tests.simulation.stamp import LAYOUTS, Stamp, ids_of
 
 START_MS = 1_700_000_000_000
@@ -49,7 +49,7 @@ class Life:
 
     def __init__(self, seed):
         self.random = Random(seed)
-        self.storage = MemoryStorage()
+        self.storage = new_disk(seed)
         self.stamp = Stamp(self.random.choice(LAYOUTS))
         self.now_ms = START_MS
         self.epoch = 0
@@ -118,7 +118,7 @@ class Life:
                 sync.to.made(self.storage).append(data[: self.random.randrange(len(data) + 1)])
             else:
                 sync.run()
-        self.storage = self.storage.power_cut(self.random.randrange)
+        self.storage = power_cut(self.storage, self.random.randrange)
 
     def kill(self):
         """Kill the process (kill -9): written data is in the page cache, so everything answered survives."""

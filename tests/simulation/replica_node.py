@@ -11,6 +11,7 @@ from broker.log.storage.port import StorageError
 from broker.now import Now
 from tests.broker.log.conftest import START_MS, uuid_of
 from tests.broker.log.truncation_world import Stopped, StoppingStorage
+from tests.simulation.disks import power_cut
 
 TOPIC, TOPIC_ID = "flights", uuid_of(4)
 NEVER = 1 << 30
@@ -61,13 +62,13 @@ class Replica:
 class Node:
     """A broker. Its jobs run one by one when the world says so, in any order."""
 
-    def __init__(self, number, random, stamp, config, topic, partitions):
+    def __init__(self, number, random, stamp, config, topic, partitions, disk):
         self.number = number
         self.random = random
         self.stamp = stamp
         self.config = config
         self.topic = topic
-        self.storage = StoppingStorage()
+        self.storage = disk
         self.replicas = [Replica(number) for _ in range(partitions)]
         self.jobs = []
         self.skew_ms = 0
@@ -100,8 +101,9 @@ class Node:
         """Kill the process, or cut the power: then the disk forgets much that was not synced."""
         self.is_up, self.lost_power = False, power
         self.jobs = []
-        storage = self.storage.power_cut(self.random.randrange) if power else self.storage
+        storage = power_cut(self.storage, self.random.randrange) if power else self.storage
         self.storage = StoppingStorage()
+        self.storage.syncs_all = storage.syncs_all
         self.storage.files, self.storage._synced_names = storage.files, storage._synced_names
         self.storage.directories, self.storage._renames = storage.directories, storage._renames
 

@@ -14,6 +14,8 @@ from random import Random
 
 from broker.settings.config import LONG_MAX, BrokerConfig, TopicConfig
 from idgen.layout import Layout
+from tests.broker.log.truncation_world import StoppingStorage
+from tests.simulation.disks import new_disk
 from tests.simulation.replica_clients import ReplicaClients
 from tests.simulation.replica_fetches import ReplicaFetches
 from tests.simulation.replica_node import Node
@@ -44,6 +46,7 @@ class Role:
 
 class ReplicaWorld(ReplicaClients, ReplicaFetches, ReplicaSequences):
     def __init__(self, seed, generations=4):
+        self.seed = seed
         self.random = random = Random(seed)
         self.generations = generations
         self.counts = Counter()
@@ -57,7 +60,7 @@ class ReplicaWorld(ReplicaClients, ReplicaFetches, ReplicaSequences):
         nodes, partitions = random.choice((2, 2, 3)), random.choice((1, 1, 2))
         stamp = Stamp(random.choice(LAYOUTS))
         self.nodes = [
-            Node(number, random, stamp.beside(), self.some_config(), self.some_topic(), partitions)
+            Node(number, random, stamp.beside(), self.some_config(), self.some_topic(), partitions, self.disk(number))
             for number in range(nodes)
         ]
         self.partitions = [Partition(n, nodes, compacts=self.compacts) for n in range(partitions)]
@@ -70,6 +73,9 @@ class ReplicaWorld(ReplicaClients, ReplicaFetches, ReplicaSequences):
             partition.isr = list(range(nodes))
             partition.trusted = set(partition.isr)
             self.decide(partition, random.randrange(nodes))
+
+    def disk(self, number):
+        return new_disk(f"{self.seed} {number}", StoppingStorage)
 
     def some_config(self):
         return BrokerConfig(

@@ -13,6 +13,7 @@ import pytest
 
 from broker.log.io_jobs import SyncLog
 from tests.broker.log.compaction.cleaner_world import BACKOFF_MS, CleanerWorld
+from tests.simulation.disks import new_disk, power_cut
 
 AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_cleaning_power_cut.py -k one_seed"
 FIRST = int(os.environ.get("FLAKELOG_SEED", "0"))
@@ -22,7 +23,7 @@ TOPIC = {"cleanup_policy": "compact,delete", "retention_ms": -1, "segment_bytes"
 class Life:
     def __init__(self, seed):
         self.random = Random(seed)
-        self.world = CleanerWorld(**TOPIC)
+        self.world = CleanerWorld(new_disk(seed), **TOPIC)
         self.written = {}  # offset -> (key, value, id): appended and not known to be lost
         self.synced = 0
         self.deleted = 0
@@ -71,7 +72,7 @@ class Life:
     def end(self):
         storage, later = self.world.storage, self.world.ms
         if self.random.randrange(2):
-            storage = storage.power_cut(self.random.randrange)
+            storage = power_cut(storage, self.random.randrange)
         else:
             self.synced = self.world.log.log_end_offset  # killed: written data is in the page cache
         self.syncs = []

@@ -18,6 +18,7 @@ import pytest
 
 from tests.broker.engine_client import END_TXN, FETCH, FIND_COORDINATOR, OFFSET_FETCH, EngineBroker
 from tests.broker.transactional import TransactionalProducer, committed_in, committed_request
+from tests.simulation.disks import new_disk, power_cut
 
 PARTITIONS = [("flights", 0), ("flights", 1), ("storms", 0)]
 IDS = ("a", "b", "c")
@@ -49,7 +50,7 @@ class Life:
         self.random = Random(seed)
         self.durable = durable
         self.settings = SETTINGS | {"durable_acks": durable}
-        self.broker = EngineBroker(**self.settings)
+        self.broker = EngineBroker(new_disk(seed), **self.settings)
         for topic, partitions in (("flights", 2), ("storms", 1)):
             self.broker.create(topic, partitions)
         self.broker.connect().ask(FIND_COORDINATOR, 0, {"key": "group"})
@@ -172,7 +173,7 @@ class Life:
                 self.broker.now_ms += 1
                 self.write()
             self.end_half_way()
-        storage = self.broker.storage.power_cut(self.random.randrange)
+        storage = power_cut(self.broker.storage, self.random.randrange)
         self.broker = EngineBroker(storage, self.broker.now_ms + 10_000, **self.settings)
         self.check(lost_power=True)
 
