@@ -7,7 +7,7 @@ with `delete` passes the check of the leader epoch, so a late order of a replace
 
 from typing import NamedTuple
 
-from broker.cluster.adoption_marker import POLL_MS, wait_for_adoption
+from broker.cluster.adoption_marker import ADOPTION, POLL_MS, wait_for_adoption
 from broker.cluster.documents import (
     CLUSTER_ID,
     CONTROLLER_EPOCH,
@@ -75,9 +75,14 @@ def register(
 
 
 def await_cluster() -> Procedure[None]:
-    """Wait until another broker has begun the cluster."""
+    """Wait until another broker has begun the cluster, and has brought all of its directory along.
+
+    No change node tells of what it brings. So a broker that read the settings earlier would never learn of the rest.
+    """
     while (yield from read_node(CLUSTER_ID)) is None:
         yield Pause(POLL_MS, "the first broker begins the cluster")
+    while (yield from read_node(ADOPTION)) is not None:
+        yield Pause(POLL_MS, "the first broker brings its data directory along")
 
 
 def create_persistent_nodes() -> Procedure[None]:

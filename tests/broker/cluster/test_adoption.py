@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from broker.cluster.adoption import AdoptedData, AdoptedTopic, AdoptionRefused, adopt
-from broker.cluster.adoption_marker import ADOPTION, AdoptionIncomplete, AdoptionMarker
+from broker.cluster.adoption_marker import ADOPTION, POLL_MS, AdoptionIncomplete, AdoptionMarker
 from broker.cluster.config_entity import (
     ScramCredential,
     broker_entity,
@@ -33,9 +33,10 @@ from broker.cluster.documents import (
     topic_path,
 )
 from broker.cluster.entity_configs import read_configs
+from broker.cluster.registration import await_cluster
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import Create, Delete, Multi
-from tests.broker.cluster.procedures import Crashed, FaultyCoordinator, run
+from tests.broker.cluster.procedures import Crashed, FaultyCoordinator, Procedure, run
 from tests.broker.cluster.test_registration import SESSION_MS, begin
 from tests.broker.cluster.world import World
 
@@ -93,6 +94,23 @@ def test_empty_coordinator_gets_all_the_data():
     assert topic == Topic(UUID(int=1), {0: Assignment((1,)), 1: Assignment((1,))})
     state = ensemble.nodes[state_path(TopicPartition("t", 0))].data
     assert state == b'{"controller_epoch":0,"leader":-1,"version":1,"leader_epoch":4,"isr":[1]}'
+
+
+def test_a_process_beside_the_first_one_waits_until_all_is_brought():
+    """It reads the settings of the cluster next, and the adoption writes no change nodes that would tell it of more."""
+    ensemble, waits = Ensemble(), []
+
+    def wait_too(number):
+        waits.append(Procedure(MemoryCoordinator(ensemble), await_cluster()))
+        for wait in waits:
+            wait.run(number * POLL_MS)
+            assert wait.driver.is_running
+
+    run(FaultyCoordinator(ensemble, before=wait_too), adopt(1, DATA))
+    assert len(waits) > 10
+    for wait in waits:
+        wait.run((len(waits) + 1) * POLL_MS)
+        assert not wait.driver.is_running and wait.error is None
 
 
 def test_nodes_of_a_topic_are_those_that_kafka_creates():
