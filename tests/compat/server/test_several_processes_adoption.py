@@ -60,12 +60,30 @@ def _facts(address):
         }
 
 
-def _shows(address, facts):
-    """Return True if a cluster shows these facts. False also while a broker does not yet lead what it is to lead."""
-    try:
-        return _facts(address) == facts
-    except BrokerError:
-        return False
+class _Shows:
+    """A condition for `until`: a cluster shows these facts. Its text is what the last look found instead."""
+
+    def __init__(self, server, address, facts):
+        self._server, self._address, self._facts = server, address, facts
+        self._found = ["nothing was looked at"]
+
+    def __call__(self):
+        """Look at the cluster. It may refuse while a broker does not yet lead what it is to lead."""
+        try:
+            shown = _facts(self._address)
+        except BrokerError as error:
+            self._found = [f"it answers {error!r}"]
+            return False
+        self._found = [
+            f"{name}: {value!r} is not {self._facts[name]!r}"
+            for name, value in shown.items()
+            if value != self._facts[name]
+        ]
+        return not self._found
+
+    def __str__(self):
+        differences = "\n".join(self._found)
+        return f"what the directory had, at {self._address}:\n{differences}\n{self._server.log[-8000:]}\nThis"
 
 
 def _producer_ids(address):
@@ -104,7 +122,8 @@ def test_the_directory_of_a_single_server_opens_as_a_cluster_with_all_it_had(alo
         address = server.address.split(",")[1]  # the other broker
         server.cluster.await_leaders("old")
         assert "the data of this directory is in the cluster of directory " in server.log
-        until(lambda: _shows(address, alone.facts), f"all of {alone.facts}")
+        shows = _Shows(server, address, alone.facts)
+        until(shows, shows)
         assert set(server.cluster.leaders("old").values()) == {1}
         unread = [*values("unread"), "in a transaction"]
         assert server.cluster.consume("old", len(unread)) == sorted(unread), "the group went on at its offsets"
@@ -117,7 +136,8 @@ def test_the_directory_of_a_single_server_opens_as_a_cluster_with_all_it_had(alo
         server.start()
         server.cluster.await_leaders("old")
         server.cluster.await_leaders("new")
-        until(lambda: _shows(server.address.split(",")[0], facts), "all facts after the next start")
+        shows = _Shows(server, server.address.split(",")[0], facts)
+        until(shows, shows)
 
 
 def test_one_process_goes_on_with_the_cluster_that_it_was_made(alone):
