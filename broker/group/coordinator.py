@@ -350,8 +350,9 @@ class GroupCoordinator:
             if not group.is_stored and self._commits.is_abandoned(group):
                 self._groups.drop(group.group_id)  # a tombstone removed its last offset
                 continue
-            for member in group.members.values():
-                self._rebalance.keep_alive(group, member, now)
+            for member_id, member in list(group.members.items()):
+                if member_id in group.members:  # between two slices the session of an earlier one may have ended
+                    self._rebalance.keep_alive(group, member, now)
                 if pace.is_over():
                     now = yield
             if len(group.members) > self._config.group_max_size:

@@ -3,7 +3,9 @@
 import pytest
 
 from broker.group.offset_records import BadOffsetsRecord
+from broker.steps import Pace
 from broker.wire.errors import ErrorCode
+from tests.broker.group.conftest import House
 
 
 def test_a_restart_disturbs_no_member(house):
@@ -69,6 +71,30 @@ def test_a_group_larger_than_the_limit_shares_anew(make_house):
     assert again.state() == "PreparingRebalance"
     assert again.join(members[0].member_id).result is None
     assert again.join(members[1].member_id).result.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+class SliceOfOne(Pace):
+    """A pace whose slices end after each item."""
+
+    def is_over(self, items=1):
+        return True
+
+
+def test_a_member_whose_session_ends_while_the_group_is_loaded_is_removed(house):
+    """The slices of a large load may be a session timeout apart."""
+    house.stable("a", "b", "c", session_ms=10_000)
+    again = House()
+    for key, value in house.log:
+        again.coordinator.load(key, value)
+    slices = again.coordinator.finish_load(SliceOfOne(), again.now)
+    next(slices)
+    for _ in range(2):
+        again.at(again.now_ms + 9_999)
+        slices.send(again.now)
+    assert len(again.coordinator.describe("g").members) == 2
+    with pytest.raises(StopIteration):
+        while True:
+            slices.send(again.now)
 
 
 def test_records_only_a_newer_kafka_writes_are_passed_over(house):
