@@ -31,7 +31,6 @@ AFTER_CRASH_MS = 10_000
 READ_OTHERWISE = ".log", ".index"
 RECEIVE_BYTES = 1 << 18  # most bytes of one receive
 JOURNAL_MAGIC, JOURNAL_HEADER_BYTES = b"FLAKEJNL", 16  # the tree before has journals without a header
-JOURNAL_ROUND = re.compile(rb"JNLROUND.{20}", re.DOTALL)  # or without headers of rounds
 
 
 class Journals:
@@ -343,13 +342,13 @@ def faults_of(broker):
 def files_of(broker, whole):
     """By path the size and digest of each file; with `whole` its bytes.
 
-    A journal counts without its header and those of its rounds, and not if it has no record.
+    A journal counts without its header, and not if it has no record.
     """
     files = {}
     for path, content in sorted(broker.storage.files.items()):
         data = bytes(content.data)
         if data.startswith(JOURNAL_MAGIC):
-            data = JOURNAL_ROUND.sub(b"", data[JOURNAL_HEADER_BYTES:])
+            data = data[JOURNAL_HEADER_BYTES:]
         if not data and path.endswith(".journal"):
             continue
         if path == "metadata.json":

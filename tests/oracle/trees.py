@@ -10,15 +10,16 @@ from pathlib import Path
 
 from tests.archives import unpack_tar
 
-BEFORE = "a694c57621e5c9cee9b03344917138ec9e7fa724"
-"""The last commit that changed answers or files on purpose: since then the file of leader epochs has a CRC, and the
-checkpoint the epoch of the last synced offset. Up to its parent the request path behaved as at a5344205, since which
-DescribeLogDirs leaves out the space that the reserve lacks, and a Produce that needs no space is answered while the
-disk is full. Up to that one's parent the request path behaved as at 4762b344, since which the file `reserve` has its
-size and bytes; up to that one's grandparent as at c5fd1934, since which each Produce is refused while the disk is full;
-up to that one's parent as at 47c20049, since which clients see unclean.leader.election.enable among the settings of
-topics; up to that one's parent as at 5f9f0951, since which a marker counts, and SyncGroup is answered, once it is on
-the disk; and up to that one's grandparent as at dcb015ae, before it was rewritten."""
+BEFORE = "1907c4c47f50060bbb92a98bfd9324a426d6956c"
+"""The last commit that changed answers or files on purpose: since then each round of the journal has a header, the file
+of leader epochs a CRC, and the checkpoint the epoch of the last synced offset. Up to d6713b89 the request path behaved
+as at a5344205, since which DescribeLogDirs leaves out the space that the reserve lacks, and a Produce that needs no
+space is answered while the disk is full. Up to that one's parent the request path behaved as at 4762b344, since which
+the file `reserve` has its size and bytes; up to that one's grandparent as at c5fd1934, since which each Produce is
+refused while the disk is full; up to that one's parent as at 47c20049, since which clients see
+unclean.leader.election.enable among the settings of topics; up to that one's parent as at 5f9f0951, since which a
+marker counts, and SyncGroup is answered, once it is on the disk; and up to that one's grandparent as at dcb015ae,
+before it was rewritten."""
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
