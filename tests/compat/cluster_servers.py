@@ -1,7 +1,7 @@
 """Servers that are one cluster by a real ZooKeeper, and what stock clients do with them."""
 
 import os
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -16,6 +16,8 @@ PARTITIONS = range(6)
 SESSION_MS = 4_000
 ASK_SECONDS = 0.05
 """The time between two questions to brokers that have other work meanwhile."""
+METADATA_SECONDS = 20
+"""How long one question for the metadata waits for the broker that was asked."""
 ONE_COPY = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -118,15 +120,24 @@ class Servers:
     @property
     def controller(self):
         """Return the number of the controller, as the living brokers say."""
-        return self.admin.list_topics(timeout=SECONDS).controller_id
+        return self._metadata().controller_id
 
     @property
     def brokers(self):
-        return self.admin.list_topics(timeout=SECONDS).brokers
+        return self._metadata().brokers
 
     @property
     def topics(self):
-        return self.admin.list_topics(timeout=SECONDS).topics
+        return self._metadata().topics
+
+    def _metadata(self, topic=None):
+        """Ask until a broker answers. librdkafka chooses one for each question, and waits for it even if it dies."""
+
+        def ask():
+            with suppress(KafkaException):
+                return self.admin.list_topics(topic, timeout=METADATA_SECONDS)
+
+        return until(ask, "the metadata")
 
     def create(self, topic, partitions=len(PARTITIONS)):
         """Create a topic, and wait for its leaders."""
@@ -164,7 +175,7 @@ class Servers:
 
     def leaders(self, topic):
         """Return the leader of each partition."""
-        partitions = self.admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+        partitions = self._metadata(topic).topics[topic].partitions
         return {number: partition.leader for number, partition in partitions.items()}
 
     def await_leaders(self, topic):
