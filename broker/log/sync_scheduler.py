@@ -372,7 +372,7 @@ class SyncScheduler:
         self._syncing.discard(log)
         if log not in self._logs:
             return []
-        if log.offline is None:  # else the disk is read-only
+        if log.offline is None:  # a read-only disk has taken all logs offline before
             log.take_offline(f"a sync failed: {error}")
         return self.take_lost()
 

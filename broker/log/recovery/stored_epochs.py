@@ -1,8 +1,7 @@
 """The leader epochs of a log as its last process left them, and whether they can be right.
 
 A wrong epoch would hide records, or keep a follower from dropping records that its leader does not have. The batches
-have their epochs too, so a file that cannot be right is made anew from them. What is lost are epochs in which no batch
-was written.
+have their epochs too, so the start makes a wrong file anew from them. It forgets epochs in which no batch was written.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from broker.log.storage.port import Storage
 
 
 class StoredEpochs(NamedTuple):
-    """The epochs, and the reason if the file of them cannot be right; then there are none."""
+    """The epochs. If the file of them is wrong, `fault` has the reason, and the epochs are none."""
 
     epochs: list[tuple[int, int]]
     fault: str | None = None
