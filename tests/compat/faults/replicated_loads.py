@@ -16,6 +16,7 @@ import kafka
 from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.core import LATEST
+from broker.client.offset_lookup import find_offset
 from broker.record.records import BatchRecord, encode_batch
 from tests.compat import stock_java
 from tests.compat.clients import stock_go
@@ -224,9 +225,13 @@ class NumbersLoad:
             if isinstance(self.writer, OwnClient):
                 assert ids == self.writer.ids[partition], f"{self.topic}-{partition}: ids as they were told"
         with Client(self.cluster.bootstrap) as client:
-            ends = [client.find_offset(self.topic, partition, LATEST) for partition in PARTITIONS]
+            ends = [self._end_of(client, partition) for partition in PARTITIONS]
         assert ends == [len(self.offsets[partition]) for partition in PARTITIONS], f"{self.topic}: nothing more"
         return [record.id for row in records.values() for record in row]
+
+    def _end_of(self, client, partition):
+        """Return the end of a partition, whose leader may move back to the preferred one meanwhile."""
+        return client.retry(lambda: find_offset(client.core, self.topic, partition, LATEST), timeout_ms=MS)
 
 
 class GroupLoad:
