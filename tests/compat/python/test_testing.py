@@ -178,7 +178,7 @@ def test_it_ends_with_the_program_that_started_it_and_leaves_nothing(end, stalle
     pid, home = program.stdout.readline().split()
     if stalled:
         os.kill(int(pid), signal.SIGSTOP)
-        until(lambda: _state(int(pid)) == "T")  # otherwise the stop could come after the last wake-up
+        until(lambda: _has_stopped(int(pid)))  # otherwise the stop could come after the last wake-up
     if end is None:
         program.communicate("\n", timeout=SECONDS)
     else:
@@ -190,6 +190,11 @@ def test_it_ends_with_the_program_that_started_it_and_leaves_nothing(end, stalle
 def _runs(pid):
     """Return False if the process has ended, even if its parent has not waited for it yet."""
     return _state(pid) not in ("Z", "gone")
+
+
+def _has_stopped(pid):
+    """Return True if each thread has stopped. The system wakes up no process of which one still runs."""
+    return {_state(f"{pid}/task/{thread.name}") for thread in Path(f"/proc/{pid}/task").iterdir()} == {"T"}
 
 
 def _state(pid):
