@@ -18,8 +18,8 @@ def lines(journal: FoundJournal, logs: Collection[PartitionLog]) -> Iterator[str
     for name, damages in journal.damages.items():
         bytes_ = [f"from byte {damage.start} to {damage.end}" for damage in damages[:_NAMED_MAX]]
         more = f" and at {len(damages) - _NAMED_MAX} more places" if len(damages) > _NAMED_MAX else ""
-        known = sorted({names[damage.key] for damage in damages if damage.key in names})
-        seem = f" Batches there seem to be of {', '.join(known[:_NAMED_MAX])}." if known else ""
+        partitions = sorted({names[damage.key] for damage in damages if damage.key in names})
+        seem = f" Batches there seem to be of {', '.join(partitions[:_NAMED_MAX])}." if partitions else ""
         yield (
             f"{name} is damaged {', '.join(bytes_)}{more}: these bytes were on the disk before the crash, and cannot "
             f"be read.{seem} The file is kept as {name}{DAMAGED}"

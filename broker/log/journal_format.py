@@ -30,13 +30,10 @@ Its records follow. A record has the batches of one write, and all their ids.
 Each check is the CRC-32C of the other bytes of its header or record. A record's length counts everything after itself.
 A file ends in zeros, which the next rounds overwrite. The check of a record of zeros fails.
 
-A crash may leave any part of the last round, even its last record without its first. So a record whose check fails,
-before a valid one, is no sign of damage by itself. But the bytes that a later round calls synced were synced. If they
-cannot be read, the disk has lost them: they are a `Damage`, and reading goes on after them. Damage in the very last
+A crash may leave any part of the last round, even its last record without its first. So a record with a wrong check
+before a valid one may be torn. A later round names the bytes that were synced before it. If one of these cannot be
+read, the disk has lost it: that is a `Damage`, and reading goes on after it. Damage in the very last
 round looks like a crash.
-
-For comparison: PostgreSQL and SQLite end their logs at the first bad checksum. etcd and RocksDB tell a torn end from
-damage, etcd by the zeros of a torn record, RocksDB by whether later log files exist.
 """
 
 import re

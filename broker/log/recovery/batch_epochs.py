@@ -8,17 +8,17 @@ EPOCHS_BEHIND_MAX = 1_000
 metadata.json back. A good batch must not be cut for that. A higher epoch is damage."""
 
 
-def fault_of(segment: Segment, position: int, header: BatchHeader, before: int, known: int) -> str | None:
+def fault_of(segment: Segment, position: int, header: BatchHeader, before: int, newest_epoch: int) -> str | None:
     """Return the fault in the leader epoch of the batch at a position, or None.
 
-    `before` is the epoch of the batch before it, and `known` the newest epoch that the broker knows of. Epochs never
+    `before` is the epoch of the batch before it, and `newest_epoch` the newest that the broker knows of. Epochs never
     decrease. If one rises and the next batch's is lower again, the risen one is taken for damaged.
     """
     epoch = header.leader_epoch
     if epoch < before:
         return f"leader epoch {epoch} stands after {before}"
-    if epoch > known + EPOCHS_BEHIND_MAX:
-        return f"leader epoch {epoch} is not yet possible; {known} is on"
+    if epoch > newest_epoch + EPOCHS_BEHIND_MAX:
+        return f"leader epoch {epoch} is not yet possible; {newest_epoch} is on"
     if epoch > before:
         after = _epoch_after(segment, position + header.size, header.last_offset + 1)
         if after is not None and after < epoch:

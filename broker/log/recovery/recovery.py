@@ -364,8 +364,8 @@ class _Recovery:
         return sound
 
     def _epoch_fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
-        known = max(self.leader_epoch, self.epochs[-1][0] if self.epochs else 0)
-        return batch_epochs.fault_of(segment, position, header, self.batch_epoch, known)
+        newest_epoch = max(self.leader_epoch, self.epochs[-1][0] if self.epochs else 0)
+        return batch_epochs.fault_of(segment, position, header, self.batch_epoch, newest_epoch)
 
     def _fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
         # A follower copies the gaps that its leader's cleaner has left, and a cleaned log may have lost its checkpoint.

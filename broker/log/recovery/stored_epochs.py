@@ -52,5 +52,5 @@ def _has_epoch(epochs: list[tuple[int, int]], epoch: int, offset: int) -> bool:
 
     Epochs that begin later do not: the records up to their start were deleted since.
     """
-    known = leader_epochs.epoch_of(epochs, offset)
-    return known == epoch if known != NO_EPOCH else bool(epochs) and epochs[0][0] >= epoch
+    stored_epoch = leader_epochs.epoch_of(epochs, offset)
+    return stored_epoch == epoch if stored_epoch != NO_EPOCH else bool(epochs) and epochs[0][0] >= epoch
