@@ -87,7 +87,8 @@ def start_kafka(
     """Start a broker on fresh data in `directory`, without waiting for it. Raises Unavailable.
 
     Returns the time.perf_counter() of the start, after the data was formatted, and the process. The file
-    `directory`/address has the broker's address. `settings` are added to those of the benchmarks, and replace them.
+    `directory`/address has the broker's address. It keeps records of any age, because many of the tests' records have
+    old timestamps. `settings` are added to those of the benchmarks, and replace them.
     They may name the ports `{broker}` and `{controller}`. The tests start brokers that are SHORT_LIVED.
     """
     tool, server = kafka_command(*SHORT_LIVED), kafka_command(*jvm_options)
@@ -173,6 +174,7 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
+log.retention.ms=-1
 log.segment.delete.delay.ms=0
 log.cleaner.backoff.ms=1000
 """

@@ -6,9 +6,9 @@ from tests.broker.every_error.table import CASES
 from tests.broker.every_error.texts import Heard
 from tests.compat.raw_connection import SocketLine
 
-# Kafka has no default for node.id, and the tests configure the others on their servers.
+# Kafka has no default for node.id.
 # Without a default the start knows whether security.inter.broker.protocol is given beside inter.broker.listener.name.
-DIFFERENT = {"node.id", "retention.ms", "log.retention.ms", "security.inter.broker.protocol"}
+DIFFERENT = {"node.id", "security.inter.broker.protocol"}
 
 
 def codes_or_exception(address, case, version, topic):
