@@ -6,7 +6,8 @@ transaction begins in the partition with its first batch and ends with a marker.
 open transaction on are not stable.
 
 State is saved in snapshots in Kafka's format, named by the offset at which they were taken. Recovery replays batches
-past the snapshot from headers and markers.
+past the snapshot from headers and markers. Kafka saves the last batch of each producer, we save all five: a client may
+repeat several batches that were in flight when the broker stopped.
 """
 
 import struct
@@ -71,7 +72,7 @@ class LastRecords(NamedTuple):
 
 
 class _Producer:
-    __slots__ = ("epoch", "batches", "seen_ms", "coordinator_epoch", "first_offset", "marked_by", "entry")
+    __slots__ = ("epoch", "batches", "seen_ms", "coordinator_epoch", "first_offset", "marked_by", "entries")
 
     def __init__(self, epoch: int, seen_ms: int) -> None:
         self.epoch = epoch
@@ -82,17 +83,19 @@ class _Producer:
         """First offset of its open transaction."""
         self.marked_by = -1
         """An offset at or past its last marker; a snapshot does not have the marker's own."""
-        self.entry: bytes | None = None
-        """The producer's packed snapshot entry; None after a change."""
+        self.entries: bytes | None = None
+        """The producer's packed snapshot entries; None after a change."""
 
     def pack(self, producer_id: int) -> bytes:
-        last = self.batches[-1] if self.batches else None
-        sequence, offset, delta = NO_SEQUENCE, -1, 0
-        if last is not None:
-            sequence, offset, delta = last.last_sequence, last.last_offset, last.last_offset - last.base_offset
-        fields = producer_id, self.epoch, sequence, offset, delta, self.seen_ms
-        self.entry = _ENTRY.pack(*fields, self.coordinator_epoch, self.first_offset)
-        return self.entry
+        """Return an entry for each batch, the last batch last, because Kafka takes the last entry of a producer."""
+        batches = [
+            (batch.last_sequence, batch.last_offset, batch.last_offset - batch.base_offset) for batch in self.batches
+        ]
+        self.entries = b"".join(
+            _ENTRY.pack(producer_id, self.epoch, *batch, self.seen_ms, self.coordinator_epoch, self.first_offset)
+            for batch in batches or [(NO_SEQUENCE, -1, 0)]
+        )
+        return self.entries
 
     def at_epoch(self, epoch: int) -> None:
         if epoch > self.epoch:
@@ -269,7 +272,7 @@ class ProducerState:
         else:
             producer.at_epoch(header.producer_epoch)
         producer.seen_ms = seen_ms
-        producer.entry = None
+        producer.entries = None
         self._producers.move_to_end(header.producer_id)
         return producer
 
@@ -287,7 +290,7 @@ class ProducerState:
         expired_ids = []
         for producer_id, producer in self._producers.items():
             if producer.seen_ms == NOT_KNOWN:
-                producer.seen_ms, producer.entry = now_ms, None
+                producer.seen_ms, producer.entries = now_ms, None
             elif producer.seen_ms >= now_ms - silence_ms:
                 break  # the ones after it were heard of later
             elif producer_id not in self._open:
@@ -321,16 +324,20 @@ class ProducerState:
     # --- snapshots -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """Return the state in the format of Kafka's `.snapshot` files: the last batch of each producer.
+        """Return the state in the format of Kafka's `.snapshot` files, with an entry for each kept batch.
 
         Only producers that changed since the last snapshot are packed again, because there may be a hundred thousand.
         """
-        entries = [producer.entry or producer.pack(producer_id) for producer_id, producer in self._producers.items()]
-        body = len(entries).to_bytes(4, "big") + b"".join(entries)
+        entries = b"".join(
+            producer.entries or producer.pack(producer_id) for producer_id, producer in self._producers.items()
+        )
+        body = (len(entries) // _ENTRY.size).to_bytes(4, "big") + entries
         return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
     def load(self, snapshot: bytes, end_offset: int) -> None:
         """Load the state from a snapshot, taken when the log ended at `end_offset`. Raise ValueError if it is damaged.
+
+        Earlier versions of Flakelog wrote one entry for each producer.
         """
         if len(snapshot) < _SNAPSHOT.size:
             raise ValueError(f"a producer snapshot has at least {_SNAPSHOT.size} bytes, this one {len(snapshot)}")
@@ -340,7 +347,9 @@ class ProducerState:
             raise ValueError(f"producer snapshot of version {version}: its CRC or its length does not hold")
         for fields in _ENTRY.iter_unpack(body[4:]):
             producer_id, epoch, sequence, offset, delta, seen_ms, coordinator_epoch, first_offset = fields
-            producer = self._producers[producer_id] = _Producer(epoch, seen_ms)
+            producer = self._producers.get(producer_id)
+            if producer is None:
+                producer = self._producers[producer_id] = _Producer(epoch, seen_ms)
             producer.coordinator_epoch, producer.first_offset = coordinator_epoch, first_offset
             producer.marked_by = end_offset - 1
             if sequence != NO_SEQUENCE:

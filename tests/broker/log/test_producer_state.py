@@ -127,16 +127,27 @@ def test_producers_found_in_the_log_are_taken_as_just_heard_of(state):
     assert len(state) == 0
 
 
-def test_a_snapshot_brings_the_last_batch_of_each_back(state):
-    send(state, header(0, 5), 100)
-    send(state, header(5, 2), 105)
-    send(state, header(LAST, 3, producer=8), 110)
+def test_a_snapshot_brings_the_last_five_batches_of_each_back(state):
+    for n in range(6):
+        send(state, header(n * 10, 10), 100 + n * 10)
+    send(state, header(LAST, 3, producer=8), 160)
     loaded = ProducerState(3)
-    loaded.load(state.snapshot(), 113)
-    assert loaded.check(header(5, 2))[2:4] == (105, 106)
-    assert loaded.check(header(LAST, 3, producer=8))[:4] == (LAST, 1, 110, 112)
-    refused(loaded, header(9), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    loaded.load(state.snapshot(), 163)
+    for n in range(1, 6):
+        assert loaded.check(header(n * 10, 10))[:4] == (n * 10, n * 10 + 9, 100 + n * 10, 109 + n * 10)
+    assert loaded.check(header(LAST, 3, producer=8))[:4] == (LAST, 1, 160, 162)
+    refused(loaded, header(0, 10), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    refused(loaded, header(61), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert loaded.snapshot() == state.snapshot()
+
+
+def test_a_snapshot_brings_no_batch_of_an_earlier_epoch_back(state):
+    send(state, header(0, 2), 100)
+    send(state, header(0, 3, epoch=1), 102)
+    loaded = ProducerState(3)
+    loaded.load(state.snapshot(), 105)
+    assert loaded.check(header(0, 3, epoch=1))[2:4] == (102, 104)
+    refused(loaded, header(0, 2), ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 def test_a_snapshot_says_what_has_changed_since_the_one_before(state):
@@ -154,11 +165,16 @@ def test_a_snapshot_says_what_has_changed_since_the_one_before(state):
 
 
 def test_a_snapshot_is_laid_out_as_kafkas():
-    """The layout is ProducerStateManager.PRODUCER_SNAPSHOT_SCHEMA (version 1), which Kafka's dump tool reads."""
+    """The layout is ProducerStateManager.PRODUCER_SNAPSHOT_SCHEMA (version 1), which Kafka's dump tool reads.
+
+    Kafka writes one entry for each producer. Of several it takes the last one.
+    """
     state = ProducerState(3)
     send(state, header(4, 2, producer=7, epoch=1), 100, seen_ms=9)
-    entry = struct.pack(">qhiqiqiq", 7, 1, 5, 101, 1, 9, -1, -1)
-    body = struct.pack(">i", 1) + entry
+    send(state, header(6, 3, producer=7, epoch=1), 102, seen_ms=10)
+    body = struct.pack(">i", 2)
+    for last_sequence, last_offset, offset_delta in ((5, 101, 1), (8, 104, 2)):
+        body += struct.pack(">qhiqiqiq", 7, 1, last_sequence, last_offset, offset_delta, 10, -1, -1)
     assert state.snapshot() == struct.pack(">hI", 1, crc32c(body)) + body
 
 

@@ -56,7 +56,10 @@ def filled(config=TopicConfig(), batches=3, **fields):
 
 
 def closed(config=TopicConfig(), batches=3, producers=()):
-    """Return a storage whose log was closed cleanly by its manager, and the manager's position of that log."""
+    """Return a storage whose log was closed cleanly by its manager, and the manager's position of that log.
+
+    `producers` are the ids of the producers of further batches; each goes on with its sequences.
+    """
     storage, worker = MemoryStorage(), new_worker()
     manager = LogManager(storage, BROKER, pytest.fail)
     manager.load_checkpoint()
@@ -64,8 +67,9 @@ def closed(config=TopicConfig(), batches=3, producers=()):
     log = manager.get("flights", 0)
     for n in range(batches):
         append(log, b"x" * 300, worker=worker, timestamp_ms=START_MS + n)
-    for producer in producers:
-        append(log, b"p", worker=worker, producer_id=producer, producer_epoch=0, base_sequence=0)
+    for number, producer in enumerate(producers):
+        sequence = producers[:number].count(producer)
+        append(log, b"p", worker=worker, producer_id=producer, producer_epoch=0, base_sequence=sequence)
     manager.close()
     return storage, manager.syncs.positions["flights-0"]
 
@@ -424,6 +428,15 @@ def test_the_state_of_producers_is_loaded_after_a_clean_close(snapshot):
     assert report.batches_read == 0
     again = append(log, b"p", worker=new_worker(), producer_id=7, producer_epoch=0, base_sequence=0)
     assert again.duplicate and again.base_offset == 3
+
+
+def test_each_of_the_last_batches_is_a_duplicate_after_a_clean_close():
+    """A client with several batches in flight repeats all that the closing broker has not answered."""
+    log, report = reopen(*closed(producers=(7, 8, 7, 7)))
+    assert report.batches_read == 0
+    for sequence, offset in ((0, 3), (1, 5), (2, 6)):
+        again = append(log, b"p", worker=new_worker(), producer_id=7, producer_epoch=0, base_sequence=sequence)
+        assert again.duplicate and again.base_offset == offset
 
 
 def test_producers_past_the_checkpoint_are_replayed():
