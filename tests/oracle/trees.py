@@ -10,16 +10,19 @@ from pathlib import Path
 
 from tests.archives import unpack_tar
 
-BEFORE = "1907c4c47f50060bbb92a98bfd9324a426d6956c"
-"""The last commit that changed answers or files on purpose: since then each round of the journal has a header, the file
-of leader epochs a CRC, and the checkpoint the epoch of the last synced offset. Up to d6713b89 the request path behaved
-as at a5344205, since which DescribeLogDirs leaves out the space that the reserve lacks, and a Produce that needs no
-space is answered while the disk is full. Up to that one's parent the request path behaved as at 4762b344, since which
-the file `reserve` has its size and bytes; up to that one's grandparent as at c5fd1934, since which each Produce is
-refused while the disk is full; up to that one's parent as at 47c20049, since which clients see
-unclean.leader.election.enable among the settings of topics; up to that one's parent as at 5f9f0951, since which a
-marker counts, and SyncGroup is answered, once it is on the disk; and up to that one's grandparent as at dcb015ae,
-before it was rewritten."""
+BEFORE = "c2409e0bf851e409d363b37d1721b78135e3a2b3"
+"""The last commit that changed answers or files on purpose: it keeps all five batches of a producer over a restart.
+
+Its forerunners, and what each was the first to do:
+
+    1907c4c4   give each round of the journal a header, the file of leader epochs a CRC, the checkpoint its last epoch
+    a5344205   leave the space that the reserve lacks out of DescribeLogDirs, and answer a Produce that needs no space
+    4762b344   give the file `reserve` its size and bytes
+    c5fd1934   refuse each Produce while the disk is full
+    47c20049   show unclean.leader.election.enable among the settings of topics
+    5f9f0951   count a marker, and answer a SyncGroup, once it is on the disk
+    dcb015ae   (the request path before it was rewritten)
+"""
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
