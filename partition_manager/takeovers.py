@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from coordination.listing import listed
 from partition_manager.notes import Notes
 from partition_manager.offset_document import process_of
 from partition_manager.source import Source
@@ -43,5 +44,4 @@ class Takeovers:
                 unread[partition.phase].append(partition.name)
         for phase, why in ((Phase.FENCED, "another process took them over"), (Phase.BROKEN, "unusable progress")):
             if names := sorted(unread[phase]):
-                more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-                self._notes.error(f"still not read, {why}: {', '.join(names[:NAMED_MAX])}{more}")
+                self._notes.error(f"still not read, {why}: {listed(names, NAMED_MAX)}")

@@ -22,6 +22,7 @@ from broker.cluster.documents import (
 )
 from broker.cluster.policy import Policy
 from broker.wire.errors import ApiError, ErrorCode
+from coordination.listing import listed
 from coordination.port import Check
 
 NO_EPOCH = -1
@@ -56,16 +57,10 @@ TOPICS_NAMED_MAX = 10
 """The topics that a line about deletions names."""
 
 
-def some(names: Sequence[object], named_max: int = NAMED_MAX) -> str:
-    """Return the first names as text, and how many more there are."""
-    more = len(names) - named_max
-    return ", ".join(map(str, names[:named_max])) + (f" and {more} more" if more > 0 else "")
-
-
 def _waiting_deletions(topics: Sequence[str], broker_ids: Sequence[int]) -> str:
     """Return a line about topics whose deletion waits for the same brokers."""
     many, several = len(topics) > 1, len(broker_ids) > 1
-    waiting = f"the deletion{'s' if many else ''} of topic{'s' if many else ''} {some(topics, TOPICS_NAMED_MAX)}"
+    waiting = f"the deletion{'s' if many else ''} of topic{'s' if many else ''} {listed(topics, TOPICS_NAMED_MAX)}"
     brokers = f"broker{'s' if several else ''} {', '.join(map(str, broker_ids))}"
     has = f"{'have' if several else 'has'} {'copies that are' if many or several else 'a copy that is'}"
     return f"{waiting} wait{'' if many else 's'} for {brokers}, which {has} not deleted yet"
@@ -174,10 +169,12 @@ class ControllerContext:
         for partition, broker_id in sorted(self.failed_disks):
             if not self.has_other_topic(partition, broker_id):  # that broker says so itself
                 refused.setdefault(broker_id, []).append(partition)
-        return [
-            *(f"{some(names)} {'have' if names[1:] else 'has'} no leader: {why}" for why, names in waiting.items()),
-            *(f"the disk of broker {broker_id} failed for {some(names)}" for broker_id, names in refused.items()),
-        ]
+        lines = []
+        for reason, partitions in waiting.items():
+            lines.append(f"{listed(partitions, NAMED_MAX)} {'have' if partitions[1:] else 'has'} no leader: {reason}")
+        for broker_id, partitions in refused.items():
+            lines.append(f"the disk of broker {broker_id} failed for {listed(partitions, NAMED_MAX)}")
+        return lines
 
     def forget_damages_of_brokers(self) -> None:
         """Forget which registrations are damaged, because they are read again."""

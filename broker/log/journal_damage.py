@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from broker.log.journal import Entry, FoundJournal
 from broker.log.journal_format import DAMAGED
 from broker.log.partition_log import PartitionLog
+from coordination.listing import listed
 
 _NAMED_MAX = 3
 """Stretches of damaged bytes that the line of a file names; a bad disk may leave thousands."""
@@ -19,7 +20,7 @@ def lines(journal: FoundJournal, logs: Collection[PartitionLog]) -> Iterator[str
         bytes_ = [f"from byte {damage.start} to {damage.end}" for damage in damages[:_NAMED_MAX]]
         more = f" and at {len(damages) - _NAMED_MAX} more places" if len(damages) > _NAMED_MAX else ""
         partitions = sorted({names[damage.key] for damage in damages if damage.key in names})
-        seem = f" Batches there seem to be of {', '.join(partitions[:_NAMED_MAX])}." if partitions else ""
+        seem = f" Batches there seem to be of {listed(partitions, _NAMED_MAX)}." if partitions else ""
         yield (
             f"{name} is damaged {', '.join(bytes_)}{more}: these bytes were on the disk before the crash, and cannot "
             f"be read.{seem} The file is kept as {name}{DAMAGED}"

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from broker.cluster.controller_context import some
 from broker.cluster.orders import FULL
 from broker.metadata.image import Image
 from broker.metadata.topic import Topic
 from broker.now import Now
+from coordination.listing import listed
 
 DELETION_MS = 30_000
 """A topic that was deleted while this broker was away is deleted here within this time of the first order. Until then
@@ -75,7 +75,7 @@ class UnknownTopics:
         lines = [self._line_of(own, topic) for own, topic in islice(self._differing(), NAMED_MAX)]
         forgotten = [topic for topic in self._forgotten.values() if self._is_forgotten(topic)]
         if forgotten:
-            names = some([f"{topic.name} (id {topic.id})" for topic in forgotten], NAMED_MAX)
+            names = listed([f"{topic.name} (id {topic.id})" for topic in forgotten], NAMED_MAX)
             lines.append(
                 f"the directory of broker {self._broker_id} has records of topics that the cluster does not know: "
                 f"{names}. They are neither served nor deleted. To delete them, create a topic of this name and delete "
@@ -84,7 +84,7 @@ class UnknownTopics:
         return lines
 
     def _line_of(self, own: Topic, topic: Topic) -> str:
-        partitions = some([f"{topic.name}-{partition}" for partition in topic.copies_on(self._broker_id)], NAMED_MAX)
+        partitions = listed([f"{topic.name}-{partition}" for partition in topic.copies_on(self._broker_id)], NAMED_MAX)
         return (
             f"broker {self._broker_id} does not serve {partitions}: its directory has records of another topic "
             f"{topic.name}, with id {own.id}, and the cluster's has id {topic.id}. To begin anew, delete the topic, "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from broker.log.integrity.data_directory import data_beside, some
+from broker.log.integrity.data_directory import NAMED_MAX, data_beside
 from broker.log.storage import reserve
 from broker.log.storage.port import Storage, StorageError
 from broker.metadata.change import Change
@@ -18,6 +18,7 @@ from broker.metadata.document import FILE, Document, DocumentEncoder, MetadataDa
 from broker.metadata.image import Image, ImageDelta, RegisteredBroker
 from broker.metadata.producer_ids import ALL, ProducerIds
 from broker.metadata.topic import Topic
+from coordination.listing import listed
 
 
 class MetadataStore(Protocol):
@@ -42,8 +43,8 @@ class FileMetadataStore:
         if not self._storage.exists(FILE):
             if data := data_beside(self._storage):
                 raise MetadataDamaged(
-                    f"{self._storage.location} has no {FILE}, but it has data: {some(data)}. Put the file back from a "
-                    f"copy; for a new cluster, move the data away or name an empty directory"
+                    f"{self._storage.location} has no {FILE}, but it has data: {listed(data, NAMED_MAX)}. Put the file "
+                    f"back from a copy; for a new cluster, move the data away or name an empty directory"
                 )
             return None
         file = self._storage.open(FILE)

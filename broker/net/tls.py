@@ -23,6 +23,7 @@ from broker.security.tls_context import (
     trust,
 )
 from broker.security.tls_endpoint import HandshakeRefused, check_handshake
+from coordination.listing import listed
 from idgen.settings import InvalidSetting
 
 LOOK_AGAIN_MS = 60_000
@@ -289,9 +290,7 @@ def _changes(before: _LoadedTls, now: _LoadedTls) -> list[str]:
         changes.append(f"has a new certificate: {distinguished_name(own.own.subject)}, until {_date(own.expires_ms)}")
     if set(now.authorities) != set(before.authorities):
         names = [distinguished_name(authority.subject) for authority in now.authorities]
-        left_out = len(names) - NAMED_AUTHORITIES
-        more = f" and {left_out} more" if left_out > 0 else ""
-        changes.append(f"has new authorities: {'; '.join(names[:NAMED_AUTHORITIES])}{more}")
+        changes.append(f"has new authorities: {listed(names, NAMED_AUTHORITIES, '; ')}")
     return changes or ["has read its files again: they have its present certificate and authorities"]
 
 

@@ -5,7 +5,7 @@ earlier run, a log has no ids until the clock has reached its floor. A request t
 module keeps which partitions were asked for in vain, and since when, for the log, the metrics and the readiness.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.log.log_manager import LogManager
@@ -13,6 +13,7 @@ from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.stamping.id_stamper import IdStamper
 from broker.waiting.purgatory import Purgatory
+from coordination.listing import listed
 from idgen.errors import IdError
 
 CHECK_EVERY_MS = 1_000  # how late the end of a wait is noticed
@@ -96,8 +97,8 @@ class ClockWaits:
         if ahead:
             self._report(
                 f"the last ids of {len(ahead)} partitions are ahead of this machine's clock, the furthest by "
-                f"{max(ahead.values())} ms: {_some(ahead)}; each takes messages when the clock has reached its last "
-                f"id, or sooner with {REMEDY}"
+                f"{max(ahead.values())} ms: {listed(ahead, NAMED_MAX)}; each takes messages when the clock has "
+                f"reached its last id, or sooner with {REMEDY}"
             )
 
     def _left_ms(self, log: PartitionLog, now_ms: int) -> int:
@@ -126,14 +127,9 @@ class ClockWaits:
         self._is_reported = True
         self._next_line_ms = now.ms + REPORT_EVERY_MS
         waits = self.waiting(now.wall_ms)
+        furthest_ms = max(wait.ahead_ms for wait in waits.values())
         self._report(
             f"{len(waits)} partitions refuse messages, because their last ids are ahead of this machine's clock, the "
-            f"furthest by {max(wait.ahead_ms for wait in waits.values())} ms: {_some(waits)}; each goes on when the "
-            f"clock has reached its last id, or sooner with {REMEDY}"
+            f"furthest by {furthest_ms} ms: {listed(waits, NAMED_MAX)}; each goes on when the clock has reached its "
+            f"last id, or sooner with {REMEDY}"
         )
-
-
-def _some(names: Iterable[str]) -> str:
-    names = list(names)
-    more = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coordination.listing import listed
 from flakelog.commands.arguments import BROKER, PARTITION
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
@@ -252,9 +253,8 @@ def elect(
             partitions = partitions_to_elect(client, kind, () if topic is None else (topic,))
         if kind == "unclean" and partitions and not yes:
             names = [f"{name}-{number}" for name, number in partitions]
-            more = f" and {len(names) - OFFLINE_SHOWN} more" if len(names) > OFFLINE_SHOWN else ""
             lost = "lose for good the acknowledged messages that it lacks"
-            confirm(f"let a live copy lead {', '.join(names[:OFFLINE_SHOWN])}{more}, and {lost}?")
+            confirm(f"let a live copy lead {listed(names, OFFLINE_SHOWN)}, and {lost}?")
         outcomes = elect_leaders(client, kind, partitions)
     _show_elections(kind, outcomes, as_json)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from broker.client.offset_spec import AtOffset, Earliest, Last, Latest, OffsetSpec
+from coordination.listing import listed
 from flakelog.commands.arguments import PARTITION, Whole
 from flakelog.commands.completion import GroupType, TopicType
 from flakelog.commands.exit_codes import ends_at_sigterm, fail
@@ -475,5 +476,4 @@ def _nothing_came(group: str, figures: "ConsumerFigures") -> str:
     if not behind:
         reasons = "its other members have them, or its coordinator lets no member in"
         return f"group {group} gave no partition: {reasons}. `flakelog group describe {group}` lists its members"
-    more = f" and {len(behind) - 1:,} more" if len(behind) > 1 else ""
-    return f"nothing came of {behind[0]}{more} within {answer_seconds():g} s, though its end is not reached"
+    return f"nothing came of {listed(behind, 1)} within {answer_seconds():g} s, though its end is not reached"

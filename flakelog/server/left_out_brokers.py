@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from broker.cluster.documents import TOPICS, Topic, topic_path
 from coordination.directory import DirectoryCoordinator
+from coordination.listing import listed
 from coordination.port import Children, Get, Node, NoNode
 from flakelog.server.cluster_coordinator import ClusterDirectory
 from flakelog.server.lifecycle import StartError
@@ -22,7 +23,9 @@ def check(directory: ClusterDirectory, first_id: int, processes: int) -> None:
     left_out = sorted(topics_by_broker.keys() - set(ids))
     if not left_out:
         return
-    brokers = "; ".join(f"broker {broker_id} ({_some(topics_by_broker[broker_id])})" for broker_id in left_out)
+    brokers = "; ".join(
+        f"broker {broker_id} ({listed(topics_by_broker[broker_id], NAMED_MAX)})" for broker_id in left_out
+    )
     if left_out[0] < first_id:
         fix = f"start it with node.id={left_out[0]}"
     else:
@@ -56,11 +59,6 @@ def topics_of_brokers(directory: ClusterDirectory) -> dict[int, list[str]]:
 def _brokers_of(name: str, data: bytes) -> Collection[int]:
     assignments = Topic.decode(topic_path(name), data).assignments.values()
     return sorted({replica for assignment in assignments for replica in assignment.replicas})
-
-
-def _some(topics: list[str]) -> str:
-    more = len(topics) - NAMED_MAX
-    return ", ".join(topics[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _count(processes: int) -> str:

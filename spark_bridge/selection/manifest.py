@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordination.errors import FlakelogError
+from coordination.listing import listed
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import choose
 
@@ -144,7 +145,7 @@ def differences(before: Manifest, now: Manifest) -> str:
     elif before.cluster_id != now.cluster_id:
         changes.append("it is of another cluster")
     elif made_again:
-        changes.append(f"{', '.join(sorted(made_again)[:TOPICS_NAMED_MAX])} was deleted and made again since")
+        changes.append(f"{listed(sorted(made_again), TOPICS_NAMED_MAX)} was deleted and made again since")
     elif (before.selector, before.ranges) != (now.selector, now.ranges):
         changes.append("the log or the range has changed since")
     if before.read_committed != now.read_committed:
@@ -157,9 +158,7 @@ def differences(before: Manifest, now: Manifest) -> str:
 
 
 def _topics(manifest: Manifest) -> str:
-    names = sorted(manifest.topic_ids)
-    more = f" and {len(names) - TOPICS_NAMED_MAX:,} more" if len(names) > TOPICS_NAMED_MAX else ""
-    return ", ".join(names[:TOPICS_NAMED_MAX]) + more
+    return listed(sorted(manifest.topic_ids), TOPICS_NAMED_MAX)
 
 
 def _isolation(manifest: Manifest) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from broker.log.segment import LOG
 from broker.log.storage.port import Storage
 from broker.wire.errors import ApiError, ErrorCode
+from coordination.listing import listed
 
 NAMED_MAX = 3
 """Names in a message; a directory may hold thousands."""
@@ -35,12 +36,6 @@ def data_beside(storage: Storage) -> list[str]:
     ]
 
 
-def some(names: list[str]) -> str:
-    """Return the first few names as text."""
-    more = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
 class Strays:
     """Partitions' directories with records of no topic. A new topic never takes them, and nothing deletes them."""
 
@@ -56,7 +51,7 @@ class Strays:
         names = [name for name in self._storage.list("") if partition_of(name) is not None and name not in partitions]
         strays = [name for name in names if has_log(self._storage, name)]
         self._names.update(strays)
-        return some(strays)
+        return listed(strays, NAMED_MAX)
 
     def check(self, partitions: Iterable[str]) -> None:
         """Raise ApiError if one of these partitions that are to be created has records already."""

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 from broker.log import checkpoint
 from broker.log.checkpoint import CheckpointDamaged, LogPosition
-from broker.log.integrity.data_directory import data_beside, some
+from broker.log.integrity.data_directory import NAMED_MAX, data_beside
 from broker.log.storage.port import Storage
+from coordination.listing import listed
 
 
 def load(storage: Storage) -> dict[str, LogPosition] | None:
@@ -24,7 +25,7 @@ def load(storage: Storage) -> dict[str, LogPosition] | None:
         except CheckpointDamaged as error:
             raise CheckpointDamaged(f"{storage.location}/{error}. {checkpoint.REMEDY}") from None
     if data := data_beside(storage):
-        missing = f"{storage.location}/{checkpoint.FILE} is missing beside data: {some(data)}"
+        missing = f"{storage.location}/{checkpoint.FILE} is missing beside data: {listed(data, NAMED_MAX)}"
         raise CheckpointDamaged(f"{missing}. {checkpoint.REMEDY}")
     return None
 
