@@ -8,7 +8,7 @@ from broker.membership.calls import Link as LinkKind
 from broker.membership.calls import link_of
 from broker.now import Now
 from broker.wire.inter_broker import ControlledShutdownRequest
-from coordination.port import CoordinationError, Multi, SessionEnded
+from coordination.port import CoordinationError, Get, Multi, Node, SessionEnded
 from idgen.layout import Layout
 from idgen.worker import IdWorker
 from tests.broker.engine_client import DAY_MS, WALL_MS
@@ -29,7 +29,7 @@ class Process(ClusterNode):
         self.listens = False
         """True from its first registration on, because a broker opens its listeners then."""
         self._was_registered = False
-        self._czxid = self._epoch_at_creation = 0
+        self._czxid = self._controller_epoch_read = 0
         self.ticks = 0
         self._stalled_until_ms = 0
         self._executes_ms = self._jobs_ms = 0
@@ -116,21 +116,23 @@ class Process(ClusterNode):
     # --- orders --------------------------------------------------------------------------------------------------
 
     def _note_registration(self):
-        """Note below which controller epoch orders are to be refused: its registration has read that one, or another.
-        """
+        """Note below which controller epoch orders are to be refused: its registration ends with a read of that one."""
         if self.member.is_registered and not self._was_registered:
             self.listens = True
-            self._least_controller_epoch = max(self._least_controller_epoch, self._epoch_at_creation)
+            self._least_controller_epoch = max(self._least_controller_epoch, self._controller_epoch_read)
         self._was_registered = self.member.is_registered
 
+    @property
+    def has_node(self):
+        """True once the node of this life was made."""
+        return self._czxid != 0
+
     def _note_creation(self):
-        """Note the controller epoch at the time when this life's node was made."""
-        nodes = self.world.ensemble.nodes
-        node = nodes.get(broker_path(self.id))
+        """Tell the world when this life's node is made."""
+        node = self.world.ensemble.nodes.get(broker_path(self.id))
         if node is not None and node.owner == self.coordinator.session_id and node.czxid != self._czxid:
             self._czxid = node.czxid
             self.world.registered(self, node.czxid)
-            self._epoch_at_creation = int(nodes[CONTROLLER_EPOCH].data) if CONTROLLER_EPOCH in nodes else 0
 
     def _check_order(self, order, now):
         """Check that an order which is taken is of no earlier controller than others were, and for this life."""
@@ -185,6 +187,8 @@ class Process(ClusterNode):
             outcome = self.coordinator.execute(operation)
         except CoordinationError as error:
             outcome = error
+        if isinstance(operation, Get) and operation.path == CONTROLLER_EPOCH and isinstance(outcome, Node):
+            self._controller_epoch_read = int(outcome.data)
         self._note_creation()
         self.world.after(
             self.world.delay(), lambda: self.do(lambda: self.core.completed(operation, outcome, self.now))

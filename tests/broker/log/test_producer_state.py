@@ -167,7 +167,7 @@ def test_a_snapshot_says_what_has_changed_since_the_one_before(state):
 def test_a_snapshot_is_laid_out_as_kafkas():
     """The layout is ProducerStateManager.PRODUCER_SNAPSHOT_SCHEMA (version 1), which Kafka's dump tool reads.
 
-    Kafka writes one entry for each producer. Of several it takes the last one.
+    Kafka writes one entry for each producer. If it reads several, the last entry counts.
     """
     state = ProducerState(3)
     send(state, header(4, 2, producer=7, epoch=1), 100, seen_ms=9)

@@ -58,7 +58,7 @@ def filled(config=TopicConfig(), batches=3, **fields):
 def closed(config=TopicConfig(), batches=3, producers=()):
     """Return a storage whose log was closed cleanly by its manager, and the manager's position of that log.
 
-    `producers` are the ids of the producers of further batches; each goes on with its sequences.
+    `producers` are the ids of the producers of further batches. The sequences of a producer follow each other.
     """
     storage, worker = MemoryStorage(), new_worker()
     manager = LogManager(storage, BROKER, pytest.fail)
