@@ -144,7 +144,7 @@ def _number(kind: str, text: str, least: int = 0) -> int:
     if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and least <= int(text) <= _INT64_MAX:
         return int(text)
     what = "number of messages" if kind == "last" else kind
-    raise ValueError(f"{text[:40]!r} is no {what}; give a number from {least} to 2**63 - 1")
+    raise ValueError(f"{quoted(text)} is no {what}; give a number from {least} to 2**63 - 1")
 
 
 # --- positions in partitions -----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from broker.now import Now
 from broker.security.authorization.acl import ResourceType
 from broker.security.authorization.audit_log import AuditLog
 from broker.security.authorization.authorizer import Authorizer
-from broker.security.authorization.rights import FAILED, ConnectionRights, Peer, Rights
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, ConnectionRights, Peer, Rights
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.delegation import DelegatedClient
 from broker.waiting.purgatory import Delayed
@@ -84,10 +84,10 @@ def _check_again(api: Api, call: RequestContext, rights: Rights, response: Delay
 def _error(call: RequestContext, rights: Rights) -> ApiError | None:
     row = rights.row
     if row.cluster and not rights.may_on_cluster(*row.cluster):
-        return FAILED[ResourceType.CLUSTER]
+        return AUTHORIZATION_FAILED[ResourceType.CLUSTER]
     for resource_type, operation in row.named:
         if not rights.may(operation, resource_type, _name(call, resource_type)):
-            return FAILED[resource_type]
+            return AUTHORIZATION_FAILED[resource_type]
     return None
 
 

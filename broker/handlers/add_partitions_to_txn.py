@@ -14,7 +14,7 @@ from typing import Any
 from broker.metadata.topic import INTERNAL_TOPICS
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.transaction_partition import TransactionPartition
@@ -47,7 +47,7 @@ def refusal(call: RequestContext, partition: Partition) -> ErrorCode:
     if partition[0] in INTERNAL_TOPICS:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not may(call.rights, Operation.WRITE, ResourceType.TOPIC, partition[0]):
-        return FAILED[ResourceType.TOPIC].code
+        return AUTHORIZATION_FAILED[ResourceType.TOPIC].code
     return missing(call, partition)
 
 

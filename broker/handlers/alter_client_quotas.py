@@ -14,7 +14,7 @@ from broker.metadata.staged import Staged
 from broker.now import Now
 from broker.quota.client_quotas import Quotas, altered, check_entity
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
@@ -25,7 +25,7 @@ Answer = tuple[ErrorCode, str | None]
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
     if not may(call.rights, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
-        denied = FAILED[ResourceType.CLUSTER]
+        denied = AUTHORIZATION_FAILED[ResourceType.CLUSTER]
         return _answer(call, [(denied.code, denied.message)] * len(call.request.entries))
     if call.request.validate_only:
         return _answer(call, _check(call)[1])

@@ -18,7 +18,7 @@ from broker.metadata.staged import Staged
 from broker.metadata.topic import CLUSTER_METADATA_TOPIC, NewTopic, Topic, topic_keys
 from broker.now import Now
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
-from broker.security.authorization.rights import FAILED, check, sees
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, check, sees
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.controller_requests import check_request
@@ -145,7 +145,7 @@ def _answer(call: RequestContext, planned: _Planned, made: Topic | ApiError | No
         "error_message": None,
     }
     if not sees(call.rights, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, new.name):
-        return begin | {"topic_config_error_code": FAILED[ResourceType.TOPIC].code, "configs": ()}
+        return begin | {"topic_config_error_code": AUTHORIZATION_FAILED[ResourceType.TOPIC].code, "configs": ()}
     return begin | {
         "num_partitions": new.partitions,
         "replication_factor": new.replication_factor,

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.group_coordination import GroupPartition
@@ -37,7 +37,7 @@ def _delete(
 ) -> ErrorCode:
     """Delete a group, and add its coordinator to `coordinators`."""
     if not may(call.rights, Operation.DELETE, ResourceType.GROUP, group_id):
-        return FAILED[ResourceType.GROUP].code
+        return AUTHORIZATION_FAILED[ResourceType.GROUP].code
     led = call.services.coordinators.groups.find(group_id)
     if isinstance(led, ErrorCode):
         return led

@@ -10,7 +10,7 @@ from typing import Any
 from broker.group.results import DescribedMember
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.authorized_operations import operations
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
@@ -28,7 +28,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
     if not may(call.rights, Operation.DESCRIBE, ResourceType.GROUP, group_id):
-        return {"error_code": FAILED[ResourceType.GROUP].code, "group_id": group_id, "group_state": "", **_NOTHING}
+        code = AUTHORIZATION_FAILED[ResourceType.GROUP].code
+        return {"error_code": code, "group_id": group_id, "group_state": "", **_NOTHING}
     group = call.services.coordinators.groups.describe(group_id)
     unknown = group.error is ErrorCode.GROUP_ID_NOT_FOUND
     if unknown and call.version < NOT_FOUND_VERSION:

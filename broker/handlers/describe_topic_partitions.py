@@ -13,7 +13,7 @@ from typing import Any
 from broker.metadata.topic import NO_LEADER, Topic, check_name
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.authorized_operations import operations
 from broker.services.context import RequestContext
 from broker.services.partition_nodes import partition_nodes
@@ -83,7 +83,7 @@ def _page(call: RequestContext, names: list[str], first: int, room: int, denied:
 
 def _topic(call: RequestContext, name: str, indexes: range) -> dict[str, Any]:
     if indexes is _DENIED:
-        return {"error_code": FAILED[ResourceType.TOPIC].code, "name": name}
+        return {"error_code": AUTHORIZATION_FAILED[ResourceType.TOPIC].code, "name": name}
     topic = call.services.metadata.topic(name)
     if topic is None or len(topic.partitions) < indexes.stop:  # it may have been deleted a moment ago
         return _unknown(name)

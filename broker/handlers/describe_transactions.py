@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may, sees
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may, sees
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
@@ -25,7 +25,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 def _describe(call: RequestContext, transactional_id: str) -> dict[str, Any]:
     if not may(call.rights, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-        return _failed(transactional_id, FAILED[ResourceType.TRANSACTIONAL_ID].code)
+        return _failed(transactional_id, AUTHORIZATION_FAILED[ResourceType.TRANSACTIONAL_ID].code)
     led = call.services.coordinators.transactions.find(transactional_id)
     if isinstance(led, ErrorCode):
         return _failed(transactional_id, led)

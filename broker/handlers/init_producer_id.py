@@ -11,7 +11,7 @@ INVALID_PRODUCER_EPOCH (KIP-588).
 from broker.metadata.producer_ids import NoProducerIds
 from broker.now import Now
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
-from broker.security.authorization.rights import FAILED
+from broker.security.authorization.rights import AUTHORIZATION_FAILED
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.producer_ids import once_reserved, producer_answer
@@ -47,11 +47,11 @@ def _denial(call: RequestContext) -> ErrorCode:
         return ErrorCode.NONE
     if transactional_id is not None:
         is_allowed = rights.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        return ErrorCode.NONE if is_allowed else FAILED[ResourceType.TRANSACTIONAL_ID].code
+        return ErrorCode.NONE if is_allowed else AUTHORIZATION_FAILED[ResourceType.TRANSACTIONAL_ID].code
     writes = rights.may_on_any(Operation.WRITE, ResourceType.TOPIC)
     if writes or rights.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
         return ErrorCode.NONE
-    return FAILED[ResourceType.CLUSTER].code
+    return AUTHORIZATION_FAILED[ResourceType.CLUSTER].code
 
 
 def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:

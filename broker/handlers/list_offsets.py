@@ -30,7 +30,7 @@ from broker.now import Now
 from broker.record.batch import CorruptBatch
 from broker.replication.partition import Partition
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED
+from broker.security.authorization.rights import AUTHORIZATION_FAILED
 from broker.services.context import RequestContext
 from broker.steps import Steps
 from broker.waiting.purgatory import Delayed
@@ -104,7 +104,7 @@ def _find_offsets(
     for topic, partition, timestamp, leader_epoch in wanted:
         try:
             if rights is not None and not rights.may(Operation.DESCRIBE, ResourceType.TOPIC, topic):
-                raise FAILED[ResourceType.TOPIC]
+                raise AUTHORIZATION_FAILED[ResourceType.TOPIC]
             if repeated and (topic, partition) in repeated:
                 reason = f"{topic}-{partition} stands in the request more than once"
                 raise ApiError(ErrorCode.INVALID_REQUEST, reason)

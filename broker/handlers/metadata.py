@@ -19,7 +19,7 @@ from broker.metadata.changes import Planned
 from broker.metadata.topic import NO_LEADER, NewTopic, Topic, check_name, topic_keys
 from broker.now import Now
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may, sees
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may, sees
 from broker.services.authorized_operations import cluster_operations, operations
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.lower_replication import lowered_topic
@@ -139,7 +139,7 @@ def _by_id(call: RequestContext, topic_id: UUID | None) -> dict[str, Any]:
     elif may(call.rights, *_DESCRIBE, topic.name):
         return _describe(call, topic)
     else:
-        code = FAILED[ResourceType.TOPIC].code  # an id is no secret, as in Kafka; a name is
+        code = AUTHORIZATION_FAILED[ResourceType.TOPIC].code  # an id is no secret, as in Kafka; a name is
     return {"error_code": code, "name": None, "topic_id": topic_id} | _operations(call, "")
 
 
@@ -152,7 +152,7 @@ def _by_name(call: RequestContext, name: str, refused: ErrorCode | None) -> dict
     """Return a topic. If it does not exist return the error `refused`, that of an invalid name, or that it is unknown.
     """
     if not may(call.rights, *_DESCRIBE, name):
-        return {"error_code": FAILED[ResourceType.TOPIC].code, "name": name}
+        return {"error_code": AUTHORIZATION_FAILED[ResourceType.TOPIC].code, "name": name}
     topic = call.services.metadata.topic(name)
     if topic is not None:
         return _describe(call, topic)
@@ -169,7 +169,7 @@ def _not_made(call: RequestContext, name: str) -> ErrorCode:
     """Return the error of a topic that does not exist: the client may not make it, or does not want to."""
     wants = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
     if wants and not _may_create(call, name) and not may(call.rights, Operation.CREATE, ResourceType.TOPIC, name):
-        return FAILED[ResourceType.TOPIC].code
+        return AUTHORIZATION_FAILED[ResourceType.TOPIC].code
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -14,7 +14,7 @@ from broker.group.results import NO_RETENTION, CommitRequest, OffsetToCommit
 from broker.metadata.topic import Topic
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.group_coordination import GroupPartition
@@ -37,7 +37,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
         topic = _find(call, requested)
         is_readable = may(call.rights, Operation.READ, ResourceType.TOPIC, _topic_name(topic, requested))
         for partition in requested.partitions:
-            error = _unknown(call, topic, partition) if is_readable else FAILED[ResourceType.TOPIC].code
+            error = _unknown(call, topic, partition) if is_readable else AUTHORIZATION_FAILED[ResourceType.TOPIC].code
             if topic is not None and not error:
                 indexes.append(len(errors))
                 offsets.append(_offset(topic, partition))

@@ -7,7 +7,7 @@ deletion is in the log; if it cannot be written the offsets stay.
 
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.group_coordination import GroupPartition
@@ -20,7 +20,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     named = [(topic.name, partition.partition_index) for topic in call.request.topics for partition in topic.partitions]
     denied = {topic.name for topic in call.request.topics if not _may_read(call, topic.name)}
     existing = [partition for partition in named if partition[0] not in denied and _exists(call, *partition)]
-    errors = {partition: FAILED[ResourceType.TOPIC].code for partition in named if partition[0] in denied}
+    errors = {partition: AUTHORIZATION_FAILED[ResourceType.TOPIC].code for partition in named if partition[0] in denied}
     coordinators: list[GroupPartition] = []
     for first in range(0, len(existing) or 1, CHANGES_AT_ONCE):
         if first:

@@ -15,7 +15,7 @@ from broker.group.coordinator import GroupCoordinator
 from broker.group.results import FetchedOffset
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
@@ -51,7 +51,7 @@ def _group(call: RequestContext, group: Any) -> dict[str, Any]:
 
 def _denied(call: RequestContext, group: Any) -> dict[str, Any]:
     """Return the answer for a group that the client may not see. Only v1 has the error at the partitions."""
-    code = FAILED[ResourceType.GROUP].code
+    code = AUTHORIZATION_FAILED[ResourceType.GROUP].code
     topics = []
     if call.version < ALL_VERSION:
         for topic in group.topics:
@@ -93,7 +93,7 @@ def _topic(
         key, name = {"topic_id": requested.topic_id}, topic.name if topic else ""
         error = error or (ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_ID)
     if name and not may(call.rights, Operation.DESCRIBE, ResourceType.TOPIC, name):
-        error = FAILED[ResourceType.TOPIC].code
+        error = AUTHORIZATION_FAILED[ResourceType.TOPIC].code
     if error or core is None:
         return key | {"partitions": [_partition(index, error) for index in requested.partition_indexes]}
     wanted = [(name, index) for index in requested.partition_indexes]

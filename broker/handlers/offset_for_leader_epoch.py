@@ -11,7 +11,7 @@ from typing import Any
 from broker.log import leader_epochs
 from broker.now import Now
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
-from broker.security.authorization.rights import FAILED
+from broker.security.authorization.rights import AUTHORIZATION_FAILED
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ApiError, ErrorCode
@@ -27,7 +27,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 def _topic(call: RequestContext, topic: Any) -> dict[str, Any]:
     name = topic.topic
     if not _may_describe(call, name):
-        code = FAILED[ResourceType.TOPIC].code
+        code = AUTHORIZATION_FAILED[ResourceType.TOPIC].code
         denied = [{"partition": partition.partition, "error_code": code} for partition in topic.partitions]
         return {"topic": name, "partitions": denied}
     return {"topic": name, "partitions": LazyArray(topic.partitions, lambda partition: _answer(call, name, partition))}

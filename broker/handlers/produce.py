@@ -22,7 +22,7 @@ from broker.produce.turn import StagedProduce
 from broker.produce.validate import PARTITIONS_AT_ONCE, await_all, validate_again, validate_batch
 from broker.record.batch import is_transactional, record_count_of
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED
+from broker.security.authorization.rights import AUTHORIZATION_FAILED
 from broker.services.context import BrokerServices, RequestContext
 from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
@@ -45,7 +45,7 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
         budget.units = opening.INLINE_UNITS
         batch = partitions[0][2] if call.records is None else call.records
         if call.rights is not None and request.transactional_id is not None and not _may_transact(call, [batch]):
-            turn.refuse(staged, 0, FAILED[ResourceType.TRANSACTIONAL_ID])
+            turn.refuse(staged, 0, AUTHORIZATION_FAILED[ResourceType.TRANSACTIONAL_ID])
             turn.requests.append(staged)
             return staged
         outcome = validate_batch(services, staged, 0, batch, now, budget)
@@ -75,7 +75,7 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
             turn.refuse(staged, index, error)
     elif call.rights is not None and not _may_transact(call, [batch for _, _, batch in partitions]):
         for index in range(number):
-            turn.refuse(staged, index, FAILED[ResourceType.TRANSACTIONAL_ID])
+            turn.refuse(staged, index, AUTHORIZATION_FAILED[ResourceType.TRANSACTIONAL_ID])
     elif number > PARTITIONS_AT_ONCE:
         staged.steps = _stage_in_steps(services, staged, now)
         return staged

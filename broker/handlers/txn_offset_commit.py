@@ -15,7 +15,7 @@ from broker.log.verification import Verification
 from broker.now import Now
 from broker.produce.outcome import Unverified
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, may
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.group_coordination import GroupPartition
@@ -101,7 +101,7 @@ def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
 def _refused(call: RequestContext, name: str, partition: int) -> ErrorCode:
     """Return the error of a partition that the client may not read, or that does not exist; NONE for any other."""
     if not may(call.rights, Operation.READ, ResourceType.TOPIC, name):
-        return FAILED[ResourceType.TOPIC].code
+        return AUTHORIZATION_FAILED[ResourceType.TOPIC].code
     topic = call.services.metadata.topic(name)
     exists = topic is not None and 0 <= partition < len(topic.partitions)
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -27,7 +27,7 @@ from broker.produce.turn import StagedProduce
 from broker.record.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal
 from broker.replication.stored_end import ACKS_ALL, check_in_sync
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.rights import FAILED, Rights
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, Rights
 from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import ProduceRequest
@@ -47,7 +47,7 @@ def validate_batch(
     """
     target = staged.request.partitions[index]
     if (rights := staged.rights) is not None:
-        if target[0] not in rights.granted or rights.granted_at != rights.authorizer.generation:
+        if target[0] not in rights.granted or rights.granted_generation != rights.authorizer.generation:
             if (denial := _denial(services, rights, target[0])) is not None:
                 return denial
     try:
@@ -99,7 +99,7 @@ def _denial(services: ProduceServices, rights: Rights, topic: str | UUID) -> Api
         if named is None:
             return None
         name = named.name
-    return None if rights.may_on_topic(Operation.WRITE, topic, name) else FAILED[ResourceType.TOPIC]
+    return None if rights.may_on_topic(Operation.WRITE, topic, name) else AUTHORIZATION_FAILED[ResourceType.TOPIC]
 
 
 def await_all(

@@ -15,7 +15,7 @@ from broker.produce.current_leader import ELSEWHERE, current_leader
 from broker.record.compression import Codec
 from broker.replication.partition import Partition
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
-from broker.security.authorization.rights import FAILED, Rights
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, Rights
 from broker.services.context import RequestContext
 from broker.services.fetch_session import FetchSession, WantedPartition
 from broker.services.follower_session import FollowerSession
@@ -74,7 +74,7 @@ def collect(
     wants_ids, committed = request.wants_ids, request.isolation_level == READ_COMMITTED
     is_follower, rights = request.replica_id >= 0, call.rights
     find_led = _led_partitions(call)
-    granted = () if rights is None or rights.granted_at != rights.authorizer.generation else rights.granted
+    granted = () if rights is None or rights.granted_generation != rights.authorizer.generation else rights.granted
     if so_far is None:
         bytes_left, size = bytes_max(call), 0
         bytes_min = min(request.min_bytes, bytes_left)
@@ -141,12 +141,13 @@ def _check_rights(call: RequestContext, rights: Rights, wanted: WantedPartition)
         name = named if isinstance(named, str) else topic.name if topic is not None else None
         is_allowed = name is None or rights.may_on_topic(Operation.READ, named, name)
     if not is_allowed:
-        raise FAILED[ResourceType.TOPIC]
+        raise AUTHORIZATION_FAILED[ResourceType.TOPIC]
 
 
 def denied(requested: FetchPartition) -> FetchedPartition:
     """Return the answer for a partition that the client has no right to."""
-    return FetchedPartition(requested.topic, requested.partition, error_code=FAILED[ResourceType.TOPIC].code)
+    code = AUTHORIZATION_FAILED[ResourceType.TOPIC].code
+    return FetchedPartition(requested.topic, requested.partition, error_code=code)
 
 
 def _read_to_end(

@@ -10,13 +10,13 @@ from broker.address import LOCAL_HOST
 from broker.client.errors import BrokerError, ClientError
 from broker.engine.api_table import APIS
 from broker.security.authorization.acl import CLUSTER_NAME, USER, Operation, ResourceType
-from broker.security.authorization.rights import FAILED, ApiRights, Rights, may, sees
+from broker.security.authorization.rights import AUTHORIZATION_FAILED, ApiRights, Rights, may, sees
 from broker.services.context import BrokerServices
 from flakelog.operations.rights import GRANTS, Right
 
 API = "Console"
 """The name of the console in the audit log, in place of an API's."""
-_FAILED = {error.code: resource_type for resource_type, error in FAILED.items()}
+_FAILED = {error.code: resource_type for resource_type, error in AUTHORIZATION_FAILED.items()}
 _PREFIXES = {
     ResourceType.TOPIC: "topic ",
     ResourceType.GROUP: "group ",

@@ -14,6 +14,7 @@ from broker.client.blocking import Client
 from broker.client.core import Partition
 from broker.client.offset_spec import KINDS, AtTime, Earliest, Latest, OffsetSpec, parse_value
 from broker.services.context import BrokerServices
+from coordination.errors import quoted
 from flakelog.console import text
 from flakelog.console.access import Access
 from flakelog.console.draft import Draft, draft_of
@@ -121,7 +122,7 @@ def _settings(text: str) -> dict[str, str]:
     for line in filter(None, (line.strip() for line in text.splitlines())):
         name, sign, value = line.partition("=")
         if not sign or not name.strip():
-            raise BadField(f"{line[:60]!r} is no setting; give NAME=VALUE, one a line")
+            raise BadField(f"{quoted(line)} is no setting; give NAME=VALUE, one a line")
         properties[name.strip()] = value.strip()
     return properties
 
@@ -322,7 +323,7 @@ def _offsets_of(confirmed: str) -> dict[Partition, int]:
     offsets: dict[Partition, int] = {}
     for of_topic in confirmed.split(" "):
         if not PLANNED_OFFSETS.fullmatch(of_topic):
-            raise BadField(f"these are no offsets of a plan; begin again: {of_topic[:40]!r}")
+            raise BadField(f"these are no offsets of a plan; begin again: {quoted(of_topic)}")
         topic, *entries = of_topic.split("*")
         for entry in entries:
             number, _, offset = entry.partition("-")
@@ -367,7 +368,7 @@ def _spec(fields: Fields) -> OffsetSpec:
     """Return the position to move to. Raise BadField."""
     kind, value = fields.text("to", "earliest"), fields.text("value")
     if kind not in KINDS:
-        raise BadField(f"a group is moved to {', '.join(KINDS)}, not to {kind[:40]!r}")
+        raise BadField(f"a group is moved to {', '.join(KINDS)}, not to {quoted(kind)}")
     try:
         return parse_value(kind, value if kind == "time" else value.strip().replace(",", ""))
     except ValueError as error:

@@ -8,6 +8,7 @@ from broker.client.blocking import Client
 from broker.client.log_record import Record
 from broker.client.records import PoisonBatch
 from broker.services.context import BrokerServices
+from coordination.errors import quoted
 from flakelog.config import ServerConfig
 from flakelog.console import messages
 from flakelog.console.access import Access
@@ -107,7 +108,7 @@ class MessagePages:
             return Raw(f"{name}-{partition}-{offset}.{part}", (record.key if part == "key" else record.value) or b"")
 
         if part not in ("key", "value"):
-            raise NotThere(f"a message has a key and a value, and no {part[:40]!r}")
+            raise NotThere(f"a message has a key and a value, and no {quoted(part)}")
         return self._read_one(name, partition, offset).addCallback(raw_of)
 
     def find_page(self, fields: Fields) -> Any:

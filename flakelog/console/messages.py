@@ -21,6 +21,7 @@ from broker.services.context import BrokerServices
 from broker.wire.errors import WireError
 from broker.wire.fetch import FetchedPartition, IdRegion
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
+from coordination.errors import quoted
 from flakelog.console.text import BODY_CHARACTERS, Shown, shown
 from flakelog.console.visit import BadField, PageTimeout
 from flakelog.visible_text import visible
@@ -101,9 +102,9 @@ class MessagePage(NamedTuple):
 def query_of(topic: str, partition: str, start: str, value: str) -> Query:
     """Return the query that a form describes. Raise BadField."""
     if start not in STARTS:
-        raise BadField(f"messages begin at {', '.join(STARTS)}, not at {start[:40]!r}")
+        raise BadField(f"messages begin at {', '.join(STARTS)}, not at {quoted(start)}")
     if partition and not (partition.isascii() and partition.isdigit() and len(partition) < 10):
-        raise BadField(f"{partition[:40]!r} is no partition; give a number")
+        raise BadField(f"{quoted(partition)} is no partition; give a number")
     number = int(partition) if partition else None
     value = value.strip().replace(",", "") if start in (OFFSET, ID) else value.strip()
     if start in (NEWEST, OLDEST):
@@ -459,6 +460,6 @@ def parse_positions(text: str) -> dict[int, int]:
     for pair in filter(None, text.split(".")[:PARTITIONS_MAX]):
         number, _, at = pair.partition("-")
         if not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in (number, at)):
-            raise BadField(f"{pair[:40]!r} is no position; give PARTITION-OFFSET")
+            raise BadField(f"{quoted(pair)} is no position; give PARTITION-OFFSET")
         positions[int(number)] = int(at)
     return positions

@@ -17,6 +17,7 @@ from broker.security.authorization.acl import (
     ResourceType,
     check_binding,
 )
+from coordination.errors import quoted
 from flakelog.console.actions import Action, Done, Planned, Task
 from flakelog.console.rules import KINDS, VERBS, as_principal, sentence_of, word_of
 from flakelog.console.visit import BadField, Fields
@@ -105,7 +106,7 @@ def _new_rule(fields: Fields) -> AclBinding:
 
 def _one_of(values: Mapping[str, T], text: str, what: str) -> T:
     if text not in values:
-        raise BadField(f"{text[:40]!r} is no {what}; give {', '.join(values)}")
+        raise BadField(f"{quoted(text)} is no {what}; give {', '.join(values)}")
     return values[text]
 
 

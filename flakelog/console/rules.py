@@ -13,6 +13,7 @@ from broker.security.authorization.acl import (
     Permission,
     ResourceType,
 )
+from coordination.errors import quoted
 from flakelog.console.topics import Pages, pages_of
 from flakelog.console.visit import BadField, Fields
 from flakelog.operations.users import ScramCredentials
@@ -81,7 +82,7 @@ def query_of(fields: Fields) -> RulesQuery:
     """Return the rules that a form asks for. Raise BadField."""
     kind, principal = fields.text("kind"), fields.text("principal").strip()
     if kind and kind not in KINDS:
-        raise BadField(f"rules are about {', '.join(KINDS)}, not about {kind[:40]!r}")
+        raise BadField(f"rules are about {', '.join(KINDS)}, not about {quoted(kind)}")
     return RulesQuery(kind, fields.text("name").strip(), as_principal(principal))
 
 

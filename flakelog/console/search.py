@@ -13,6 +13,7 @@ from broker.client.records import read_records
 from broker.record.batch import BatchHeader, verify
 from broker.record.records import records_data
 from broker.wire.fetch import FetchedPartition
+from coordination.errors import quoted
 from flakelog.console.messages import (
     NEWEST,
     ONE_BYTES_MAX,
@@ -101,7 +102,7 @@ def parse_remainder(text: str) -> Remainder | None:
         return None
     numbers = text.split("-")
     if len(numbers) != 3 or not all(number.isascii() and number.isdigit() and len(number) <= 19 for number in numbers):
-        raise BadField(f"{text[:60]!r} is no place of a search; give PARTITION-OFFSET-END")
+        raise BadField(f"{quoted(text)} is no place of a search; give PARTITION-OFFSET-END")
     return Remainder(*map(int, numbers))
 
 

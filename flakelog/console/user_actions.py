@@ -7,6 +7,7 @@ AlterUserScramCredentials has no `validate_only`, so a plan lists what the user 
 from broker.client.blocking import Client
 from broker.security.sasl.listeners import SCRAM_NUMBERS
 from broker.security.sasl.scram_keys import ITERATIONS_MIN, PASSWORD_BYTES_MAX, wrong_iterations
+from coordination.errors import quoted
 from flakelog.console.actions import Action, Done, Planned, Task
 from flakelog.console.text import is_typable
 from flakelog.console.visit import BadField, Fields
@@ -64,7 +65,7 @@ def _upserted(fields: Fields) -> tuple[str, str, int]:
     if user != user.strip():
         raise BadField("the name begins or ends with a space; `flakelog user set` takes such names")
     if mechanism not in SCRAM_NUMBERS:
-        raise BadField(f"{mechanism[:40]!r} is no mechanism of SCRAM; give {' or '.join(SCRAM_NUMBERS)}")
+        raise BadField(f"{quoted(mechanism)} is no mechanism of SCRAM; give {' or '.join(SCRAM_NUMBERS)}")
     if wrong := wrong_iterations(iterations):
         raise BadField(wrong)
     return user, mechanism, iterations

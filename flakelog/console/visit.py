@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from broker.client.errors import ClientError
+from coordination.errors import quoted
 
 FIELD_CHARACTERS_MAX = 32_768
 
@@ -48,7 +49,7 @@ class Fields:
         if not value:
             return default
         if not (value.isascii() and value.isdigit() and len(value) <= 19 and int(value) < 1 << 63):
-            raise BadField(f"{name} is {value[:40]!r}; give a number from 0 to 2**63 - 1")
+            raise BadField(f"{name} is {quoted(value)}; give a number from 0 to 2**63 - 1")
         return int(value)
 
     def every(self, name: str) -> list[str]:

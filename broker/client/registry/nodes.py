@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from broker.cluster.documents import TopicPartition
 from broker.cluster.json_document import DamagedDocument, decode_json, encode_json, json_number, json_value
+from coordination.errors import quoted
 from coordination.port import child
 
 CONSUMERS = "/consumers"
@@ -195,7 +196,7 @@ def decode_offset(path: str, data: bytes) -> int | None:
     if text == str(NO_OFFSET):
         return None
     if not _is_number(text) or int(text) > OFFSET_MAX:
-        raise DamagedDocument(f"{path}: {text[:40]!r} is no offset; it is a number from 0 to {OFFSET_MAX}, or -1")
+        raise DamagedDocument(f"{path}: {quoted(text)} is no offset; it is a number from 0 to {OFFSET_MAX}, or -1")
     return int(text)
 
 

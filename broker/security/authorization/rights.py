@@ -16,7 +16,7 @@ from broker.security.authorization.authorizer import Authorizer
 from broker.wire.errors import ApiError, ErrorCode
 
 Need: TypeAlias = tuple[ResourceType, Operation]
-FAILED = {
+AUTHORIZATION_FAILED = {
     ResourceType.TOPIC: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
     ResourceType.GROUP: ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
     ResourceType.CLUSTER: ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
@@ -71,11 +71,11 @@ class Rights:
     Produce and Fetch ask for one operation on topics in each request. So the topics that the client may do it to are
     kept until the rules change, and such a request calls nothing here:
 
-        topic in rights.granted and rights.granted_at == rights.authorizer.generation
+        topic in rights.granted and rights.granted_generation == rights.authorizer.generation
     """
 
     __slots__ = (
-        "authorizer", "_audit", "_host", "principal", "api", "row", "is_asked_first", "granted", "granted_at"
+        "authorizer", "_audit", "_host", "principal", "api", "row", "is_asked_first", "granted", "granted_generation"
     )  # fmt: skip
 
     def __init__(
@@ -90,8 +90,8 @@ class Rights:
         self.is_asked_first = bool(row.cluster or row.named or row.waits)
         """True if a request is refused as a whole without a right, or judged again after a wait."""
         self.granted: set[str | UUID] = set()
-        """Topics, by name or id, that `may_on_topic` allowed under the rules of `granted_at`."""
-        self.granted_at = authorizer.generation
+        """Topics, by name or id, that `may_on_topic` allowed under the rules of `granted_generation`."""
+        self.granted_generation = authorizer.generation
 
     @property
     def generation(self) -> int:
@@ -111,9 +111,9 @@ class Rights:
         `topic` is the name or the id in the request, and `name` the topic's name. An id keeps its name for ever.
         """
         generation = self.authorizer.generation
-        if self.granted_at != generation or len(self.granted) >= GRANTED_MAX:
+        if self.granted_generation != generation or len(self.granted) >= GRANTED_MAX:
             self.granted.clear()
-            self.granted_at = generation
+            self.granted_generation = generation
         is_allowed = self.may(operation, ResourceType.TOPIC, name)
         if is_allowed and len(name) <= _NAME_CHARACTERS_MAX:
             self.granted.add(topic)
@@ -175,4 +175,4 @@ def sees(rights: Rights | None, operation: Operation, resource_type: ResourceTyp
 def check(rights: Rights | None, operation: Operation, resource_type: ResourceType, name: str) -> None:
     """Raise the ApiError of a client that may not do an operation on a resource."""
     if rights is not None and not rights.may(operation, resource_type, name):
-        raise FAILED[resource_type]
+        raise AUTHORIZATION_FAILED[resource_type]

@@ -28,7 +28,7 @@ def world():
 
 def is_granted(rights, topic):
     """Return what Produce and Fetch ask for before they ask `may_on_topic`."""
-    return topic in rights.granted and rights.granted_at == rights.authorizer.generation
+    return topic in rights.granted and rights.granted_generation == rights.authorizer.generation
 
 
 def test_a_topic_is_kept_until_the_rules_change(world):
