@@ -43,7 +43,7 @@ from tests.simulation.cluster_clients import Producer, Reader, Sleep, Transactio
 from tests.simulation.cluster_group import Committer, GroupMember
 from tests.simulation.cluster_oracle import Oracle
 from tests.simulation.cluster_process import Machine, new_worker
-from tests.simulation.cluster_sequences import replace_controller_during_registration
+from tests.simulation.cluster_sequences import SEEDS_OF_A_SEQUENCE, SEQUENCES
 from tests.simulation.seeds import main
 
 REQUEST_MS = 60_000
@@ -79,9 +79,6 @@ HAPPENINGS = {
     "fail syncs": 2,
     "start": 14,
 }
-
-AIMED_SEEDS = 16
-"""Each sixteenth seed has a sequence of events that others seldom have (cluster_sequences.py)."""
 
 KINDS_OF_CLIENTS = (
     *(Producer, Producer, TransactionalProducer, TransactionalProducer, Committer, Reader, Admin),
@@ -128,7 +125,7 @@ class ClusterWorld(Timeline):
         self.slowness_ms = {}
         """By broker: how much longer its requests and answers take."""
         self._awaited_promise = None
-        self._uuids = self._workers = 0
+        self._uuids = self._workers = self._names = 0
         self._links, self._clients = {}, {}
         self.machines = {broker_id: Machine(self, broker_id) for broker_id in range(1, 4 + seed % 3)}
 
@@ -152,6 +149,11 @@ class ClusterWorld(Timeline):
     def new_worker(self, process):
         self._workers += 1
         return new_worker(self._workers, process.now.wall_ms)
+
+    def new_name(self, kind):
+        """Return a name for a client."""
+        self._names += 1
+        return f"{kind}{self._names}"
 
     def is_lost(self):
         return self.random.random() < self.loss
@@ -230,8 +232,8 @@ class ClusterWorld(Timeline):
             self.begin(kind(self, f"{kind.__name__.lower()}{number}"))
         kinds, weights = list(self.happenings), list(self.happenings.values())
         for number, kind in enumerate(self.random.choices(kinds, weights, k=self.faults)):
-            if number == self.faults // 2 and self.seed % AIMED_SEEDS == AIMED_SEEDS - 1:
-                replace_controller_during_registration(self)
+            if number == self.faults // 2 and self.seed % SEEDS_OF_A_SEQUENCE in SEQUENCES:
+                SEQUENCES[self.seed % SEEDS_OF_A_SEQUENCE](self)
             self.run(self.random.choice(self.pauses_ms))
             self.log(kind)
             getattr(self, "_" + kind.replace(" ", "_"))()

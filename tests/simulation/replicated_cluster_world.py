@@ -88,7 +88,6 @@ class ReplicatedClusterWorld(ClusterWorld):
         self._powerless = set()
         """The processes that a power cut has ended."""
         self._cuts_power_of_all = False
-        self._names = 0
         self.late = None
         """The machine that is healed after the others; None if it is no time for that."""
         self.changed_min_isr = set()
@@ -159,11 +158,6 @@ class ReplicatedClusterWorld(ClusterWorld):
         transactional = TransactionalProducer, TransactionalProducer
         grouped = Committer, GroupMember, GroupMember
         return Producer, Producer, Reader, Poller, ReplicatedAdmin, *self.random.choice((transactional, grouped))
-
-    def new_name(self, kind):
-        """Return a name for a client."""
-        self._names += 1
-        return f"{kind}{self._names}"
 
     def new_copies(self):
         factor = self.random.choice((3, 3, 3, 1)) if self.is_durable or self.seed % 2 else 3
