@@ -160,7 +160,7 @@ def open_reader(
     chosen = tuple(columns or manifest.columns or DEFAULT)
     schema = arrow_schema(chosen).with_metadata({MANIFEST_KEY: manifest.to_json().encode()})
     reads = RangeReads(servers, settings)
-    jobs = [partial(reads.batches, one, chosen, manifest.topic_ids[one.topic]) for one in manifest.ranges]
+    jobs = [partial(reads.batches, range_, chosen, manifest.topic_ids[range_.topic]) for range_ in manifest.ranges]
     batches: SideBySide[pa.RecordBatch] = SideBySide(
         jobs,
         threads,

@@ -76,8 +76,8 @@ class Outcome:
     @property
     def lost(self) -> list[OffsetRange]:
         """Return the offsets that the log no longer had, and whose loss the user accepted."""
-        return [one for load in self.loads for one in load.lost] + [
-            one for receipt in self.receipts for one in receipt.lost
+        return [range_ for load in self.loads for range_ in load.lost] + [
+            range_ for receipt in self.receipts for range_ in receipt.lost
         ]
 
 
@@ -203,7 +203,7 @@ class Driver:
         self, load: Load, lost: tuple[OffsetRange, ...], rejections: Rejections, *, resumed: bool
     ) -> Iterator[Callable[[], WrittenPart]]:
         """Yield a job for each part; the last part first if another driver may be at work on the first ones."""
-        at_begin = {(one.partition, one.start): one for one in lost}
+        at_begin = {(range_.partition, range_.start): range_ for range_ in lost}
         for part in reversed(load.parts) if resumed else load.parts:
             yield partial(self._write, load, part, at_begin.get((part.partition, part.start)), rejections)
 
@@ -270,7 +270,7 @@ def begins_chain(sink: Sink, newest: StoredLoad, since: Since) -> bool:
     if is_put_back and since.start not in (None, Earliest()):
         return True
     receipts = (sink.find(number) for number in range(newest.load.number + 1))
-    held = sink.held([one.receipt for one in receipts if one is not None and one.receipt is not None])
+    held = sink.held([stored.receipt for stored in receipts if stored is not None and stored.receipt is not None])
     if held:
         raise still_there(sink.location, max(held), is_put_back=is_put_back)
     return True

@@ -186,8 +186,9 @@ class IcebergSink(TableSink):
         name = f"snapshot {snapshot.snapshot_id} ({operation})"
         if operation == "append":
             return TableCommit(name, Kind.REWRITE, (), ())
-        own = [one for one in snapshot.manifests(table.io) if one.added_snapshot_id == snapshot.snapshot_id]
-        entries = [entry for one in own for entry in _data_entries(table, one, discard_deleted=False)]
+        manifests = snapshot.manifests(table.io)
+        own = [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
+        entries = [entry for manifest in own for entry in _data_entries(table, manifest, discard_deleted=False)]
         return TableCommit(
             name,
             Kind.REWRITE if operation == "replace" else Kind.CHANGE,

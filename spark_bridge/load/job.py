@@ -161,12 +161,13 @@ class LogSource:
 
     def bytes_per_offset(self, ranges: Sequence[OffsetRange]) -> dict[int, float]:
         whole: dict[int, OffsetRange] = {}  # a partition's parts follow each other
-        for one in ranges:
-            whole[one.partition] = replace(one, start=whole.get(one.partition, one).start)
-        for partition, one in whole.items():
-            if partition not in self._estimates and one.offsets >= SAMPLED_FROM:
-                ends = replace(one, end=one.start + SAMPLE_OFFSETS), replace(one, start=one.end - SAMPLE_OFFSETS)
-                self._estimates[partition] = sum(map(self._sampled, ends)) / len(ends)
+        for range_ in ranges:
+            whole[range_.partition] = replace(range_, start=whole.get(range_.partition, range_).start)
+        for partition, range_ in whole.items():
+            if partition not in self._estimates and range_.offsets >= SAMPLED_FROM:
+                first = replace(range_, end=range_.start + SAMPLE_OFFSETS)
+                last = replace(range_, start=range_.end - SAMPLE_OFFSETS)
+                self._estimates[partition] = (self._sampled(first) + self._sampled(last)) / 2
         return {partition: self._estimates[partition] for partition in whole if partition in self._estimates}
 
     def _sampled(self, within: OffsetRange) -> float:

@@ -123,7 +123,7 @@ def next_load(
     keeps_beginning = newest is None and isinstance(options.since.start, AtTime | AtId)
     if not lost and not keeps_beginning and not any(within.offsets for within in fresh):
         return None
-    sizes = source.bytes_per_offset([one for one in fresh if one.offsets])
+    sizes = source.bytes_per_offset([range_ for range_ in fresh if range_.offsets])
     parts = split(fresh, options.file_rows, options.file_bytes, sizes)
     after = -1 if newest is None else newest.load.number
     number = after + 1 if withdrawn is None else withdrawn.load.number + 1
@@ -136,7 +136,7 @@ def next_load(
         options.columns,
         read_committed=options.read_committed,
     )
-    ends = {one.partition: one.end for one in fresh}
+    ends = {range_.partition: range_.end for range_ in fresh}
     skips = None if number == after + 1 else after
     return Load(topic, number, starts, ends, manifest, options.layout, lost, after=skips)
 
@@ -189,13 +189,13 @@ def check_unread(load: Load, unread: Iterable[OffsetRange], source: SourceLog) -
     first = source.earliest(load.topic)
     last = source.latest(load.topic, committed=load.manifest.read_committed)
     parts = list(unread)
-    for one in parts:
-        if last.get(one.partition, -1) < one.end:
-            raise OtherLog(_truncated_message(one.name, one.end, last.get(one.partition, -1)))
+    for range_ in parts:
+        if last.get(range_.partition, -1) < range_.end:
+            raise OtherLog(_truncated_message(range_.name, range_.end, last.get(range_.partition, -1)))
     lost = tuple(
-        OffsetRange(one.topic, one.partition, one.start, min(first[one.partition], one.end))
-        for one in parts
-        if one.start < first[one.partition]
+        OffsetRange(range_.topic, range_.partition, range_.start, min(first[range_.partition], range_.end))
+        for range_ in parts
+        if range_.start < first[range_.partition]
     )
     if lost:
         raise LostData(_lost_message(lost), lost)

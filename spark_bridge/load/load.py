@@ -71,10 +71,10 @@ class Load:
         if self.number < 0 or set(self.starts) != set(self.ends):
             raise LoadError(f"load {self.number} of {self.topic!r}: starts and ends name other partitions")
         position = dict(self.starts)
-        for one in sorted([*self.manifest.ranges, *self.lost]):
-            if one.topic != self.topic or position.get(one.partition) != one.start:
-                raise LoadError(f"load {self.number} of {self.topic!r}: {one} leaves a gap or overlaps")
-            position[one.partition] = one.end
+        for range_ in sorted([*self.manifest.ranges, *self.lost]):
+            if range_.topic != self.topic or position.get(range_.partition) != range_.start:
+                raise LoadError(f"load {self.number} of {self.topic!r}: {range_} leaves a gap or overlaps")
+            position[range_.partition] = range_.end
         if position != dict(self.ends):
             raise LoadError(f"load {self.number} of {self.topic!r}: the ranges do not reach its ends")
 
@@ -107,7 +107,7 @@ class Load:
             "number": self.number,
             "starts": _named(self.starts),
             "ends": _named(self.ends),
-            "lost": [one.to_dict() for one in self.lost],
+            "lost": [range_.to_dict() for range_ in self.lost],
             "layout": asdict(self.layout),
             "manifest": json.loads(self.manifest.to_json()),
         }
@@ -126,7 +126,7 @@ def from_json(text: str | bytes) -> Load:
             _numbered(fields["ends"]),
             manifests.load(json.dumps(fields["manifest"])),
             Layout(**fields["layout"]),
-            tuple(OffsetRange.from_dict(one) for one in fields["lost"]),
+            tuple(OffsetRange.from_dict(range_) for range_ in fields["lost"]),
             int(fields.get("chain", 0)),
             Target.from_dict(fields["target"]) if "target" in fields else None,
             int(fields["after"]) if "after" in fields else None,
@@ -142,7 +142,7 @@ def from_json(text: str | bytes) -> Load:
 
 def describe(ranges: Iterable[OffsetRange]) -> str:
     """Return ranges and their sizes in words, as in "flights-0[17, 42) (25 offsets)"."""
-    return ", ".join(f"{one} ({one.offsets:,} offsets)" for one in ranges)
+    return ", ".join(f"{range_} ({range_.offsets:,} offsets)" for range_ in ranges)
 
 
 def _named(positions: Mapping[int, int]) -> dict[str, int]:

@@ -58,7 +58,7 @@ class WrittenPart:
             "files": {name: asdict(file) for name, file in sorted(self.files.items())},
             "poison": to_dicts(self.poison),
             "rejected": {name: asdict(file) for name, file in sorted(self.rejected.items())},
-        } | ({"lost": [one.to_dict() for one in self.lost]} if self.lost else {})
+        } | ({"lost": [range_.to_dict() for range_ in self.lost]} if self.lost else {})
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1, sort_keys=True) + "\n"
@@ -102,7 +102,7 @@ class Receipt:
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:
-        return tuple(one for part in self.parts for one in part.lost)
+        return tuple(range_ for part in self.parts for range_ in part.lost)
 
     @property
     def poison(self) -> tuple[SkippedBatch, ...]:
@@ -169,5 +169,5 @@ def _part(fields: Mapping[str, Any]) -> WrittenPart:
         files,
         from_dicts(fields["poison"]),
         rejected,
-        tuple(OffsetRange.from_dict(one) for one in fields.get("lost", ())),
+        tuple(OffsetRange.from_dict(range_) for range_ in fields.get("lost", ())),
     )

@@ -209,18 +209,18 @@ class TopicSink(ParquetSink):
                 problems.append(f"{self.location} lacks messages of {describe(part.range for part in unsent)}")
         stretches = _stretches(receipts)
         counted, rows, compacted = self._count(now, stretches)
-        short = [one for one in stretches if counted[one] < one.rows]
-        deleted = {one.load for one in short if one.begin < now.starts.get(one.partition, 0)}
+        short = [stretch for stretch in stretches if counted[stretch] < stretch.rows]
+        deleted = {stretch.load for stretch in short if stretch.begin < now.starts.get(stretch.partition, 0)}
         if short and compacted:
-            loads = in_words({one.load for one in short})
+            loads = in_words({stretch.load for stretch in short})
             notes.append(f"{self.location} is compacted, and no longer has all messages of {loads}")
         elif deleted:
             notes.append(f"{self.location} has deleted old messages, also of {in_words(deleted)}")
-        for one in () if compacted else short:
-            if one.load not in deleted:
+        for stretch in () if compacted else short:
+            if stretch.load not in deleted:
                 problems.append(
-                    f"{self.location} has {counted[one]:,} of {one.rows:,} messages of load {one.load}, between the "
-                    f"offsets {one.begin} and {one.end} of partition {one.partition}"
+                    f"{self.location} has {counted[stretch]:,} of {stretch.rows:,} messages of load {stretch.load}, "
+                    f"between the offsets {stretch.begin} and {stretch.end} of partition {stretch.partition}"
                 )
         return Contents(rows, tuple(problems), tuple(notes))
 
@@ -237,15 +237,15 @@ class TopicSink(ParquetSink):
                 self._settings, read_committed=True, compacted_topics=compacted, fail_on_data_loss=False
             )
             for partition, end in sorted(ends.items()):
-                own = [one for one in stretches if one.partition == partition]  # they follow each other
+                own = [stretch for stretch in stretches if stretch.partition == partition]  # they follow each other
                 within = OffsetRange(self._target, partition, min(now.starts[partition], end), end)
                 for batch in range_batches(within, ("offset",), servers, settings):
                     offsets = batch.column("offset").to_pylist()
                     rows += len(offsets)
-                    for one in own[bisect_right(own, offsets[0], key=_end_of):]:
-                        if one.begin > offsets[-1]:
+                    for stretch in own[bisect_right(own, offsets[0], key=_end_of):]:
+                        if stretch.begin > offsets[-1]:
                             break
-                        counted[one] += bisect_left(offsets, one.end) - bisect_left(offsets, one.begin)
+                        counted[stretch] += bisect_left(offsets, stretch.end) - bisect_left(offsets, stretch.begin)
         except ClusterError as error:
             raise LoadError(f"{self.location}: {error}") from None
         return counted, rows, bool(compacted)

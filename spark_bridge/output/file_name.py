@@ -12,13 +12,13 @@ _HASH_CHARACTERS = 16
 _RANGE_PATTERN = r"-\d{5,}-\d{20}-\d{20}(?:-c(\d+))?\.parquet"
 
 
-def file_name(one: OffsetRange, chain: int = 0) -> str:
+def file_name(range_: OffsetRange, chain: int = 0) -> str:
     """Return a file name that depends only on the range and the chain of loads; names sort in the order of the ranges.
 
     A long name of a topic is cut, and has a hash at its end.
     """
     again = f"-c{chain}" if chain else ""
-    return f"{_short(one.topic)}-{one.partition:05d}-{one.start:020d}-{one.end:020d}{again}.parquet"
+    return f"{_short(range_.topic)}-{range_.partition:05d}-{range_.start:020d}-{range_.end:020d}{again}.parquet"
 
 
 def chain_of(topic: str, name: str) -> int | None:

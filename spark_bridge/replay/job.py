@@ -202,7 +202,7 @@ def _transform(
     )
     _refuse_shuffle(transform(rows))
     schema = transform(rows).limit(0).toArrow().schema  # not `observed`, which counts only its first query
-    names = [file_name(one) for one in manifest.ranges]
+    names = [file_name(range_) for range_ in manifest.ranges]
     written = transform(observed).mapInArrow(_RangeWriter(storage, names, schema), _WRITTEN).collect()
     seen = observation.get
     totals = Totals(seen["rows"], int(seen["offset_sum"] or 0), f"{SPARK_KIND}:{int(seen['checksum'] or 0)}")

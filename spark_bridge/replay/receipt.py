@@ -126,7 +126,7 @@ def _check_totals(manifest: Manifest, read: Totals) -> None:
         raise ReplayError(f"{read.rows} rows were read from {manifest.offsets} offsets: some were read twice")
     if read.rows < manifest.offsets:
         return  # transaction markers and compaction leave offsets without rows; readers checked each by position
-    expected = sum((one.start + one.end - 1) * one.offsets // 2 for one in manifest.ranges)
+    expected = sum((range_.start + range_.end - 1) * range_.offsets // 2 for range_ in manifest.ranges)
     if read.offset_sum != expected:
         raise ReplayError(f"the offsets read add up to {read.offset_sum}, those of the manifest to {expected}")
 

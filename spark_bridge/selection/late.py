@@ -57,8 +57,8 @@ def new_partitions(options: ReadOptions, ranges: Iterable[OffsetRange]) -> NewPa
     if options.topics.partitions or topics_of(start) or topics_of(end):
         return None
     known: dict[str, set[int]] = {}
-    for one in ranges:
-        known.setdefault(one.topic, set()).add(one.partition)
+    for range_ in ranges:
+        known.setdefault(range_.topic, set()).add(range_.partition)
     return NewPartitions(options, {topic: frozenset(partitions) for topic, partitions in known.items()})
 
 
@@ -67,13 +67,13 @@ def late_ranges(
 ) -> list[LateRange]:
     """Return the tasks with the sides that move, and one task for each partition of `ranges` that is empty now."""
     late = []
-    for one in ranges:
-        parts = [part for part in tasks if part.name == one.name] or [one]
+    for range_ in ranges:
+        parts = [part for part in tasks if part.name == range_.name] or [range_]
         for part in parts:
-            from_earliest = part is parts[0] and _moves(start, one, Earliest(), EARLIEST_OFFSET)
-            to_latest = part is parts[-1] and _moves(end, one, Latest(), LATEST_OFFSET)
+            from_earliest = part is parts[0] and _moves(start, range_, Earliest(), EARLIEST_OFFSET)
+            to_latest = part is parts[-1] and _moves(end, range_, Latest(), LATEST_OFFSET)
             late.append(LateRange(part, from_earliest, to_latest))
-    return [one for one in late if one.moves or one.within.offsets]
+    return [range_ for range_ in late if range_.moves or range_.within.offsets]
 
 
 def _moves(bound: Bound, within: OffsetRange, side: Earliest | Latest, mark: int) -> bool:

@@ -56,10 +56,10 @@ class Manifest:
     def __post_init__(self) -> None:
         if list(self.ranges) != sorted(self.ranges):
             raise ManifestError("the ranges of a manifest are sorted by topic, partition and offset")
-        for one, other in zip(self.ranges, self.ranges[1:], strict=False):
-            if one.name == other.name and other.start < one.end:
-                raise ManifestError(f"{one} and {other} overlap")
-        unknown = {one.topic for one in self.ranges} - set(self.topic_ids)
+        for range_, other in zip(self.ranges, self.ranges[1:], strict=False):
+            if range_.name == other.name and other.start < range_.end:
+                raise ManifestError(f"{range_} and {other} overlap")
+        unknown = {range_.topic for range_ in self.ranges} - set(self.topic_ids)
         if unknown:
             raise ManifestError(f"ranges of topics that have no entry in topic_ids: {sorted(unknown)}")
 
@@ -73,7 +73,7 @@ class Manifest:
 
         It equals the number of records, unless transactions or compaction left gaps.
         """
-        return sum(one.offsets for one in self.ranges)
+        return sum(range_.offsets for range_ in self.ranges)
 
     def to_json(self) -> str:
         """Return readable JSON that ends with a newline; equal manifests give equal text."""
@@ -91,7 +91,7 @@ class Manifest:
             "cluster_id": self.cluster_id,
             "topic_ids": dict(self.topic_ids),
             "selector": dict(self.selector),
-            "ranges": [one.to_dict() for one in self.ranges],
+            "ranges": [range_.to_dict() for range_ in self.ranges],
             "code_version": self.code_version,
         }
 
@@ -121,7 +121,7 @@ def load(text: str | bytes) -> Manifest:
             fields["cluster_id"],
             dict(fields["topic_ids"]),
             dict(fields["selector"]),
-            tuple(OffsetRange.from_dict(one) for one in fields["ranges"]),
+            tuple(OffsetRange.from_dict(range_) for range_ in fields["ranges"]),
             str(fields["code_version"]),
             None if fields.get(_COLUMNS) is None else tuple(choose(fields[_COLUMNS])),
             bool(fields.get(_READ_COMMITTED, False)),

@@ -48,7 +48,9 @@ def by_partition(name: str, text: str, form: str) -> dict[str, dict[int, int]]:
     """Return {topic: {partition: whole number}} from JSON; `form` describes it in the error."""
     value = from_json(name, text)
     try:
-        return {topic: {_partition(p): _whole(one) for p, one in offsets.items()} for topic, offsets in value.items()}
+        return {
+            topic: {_partition(p): _whole(offset) for p, offset in offsets.items()} for topic, offsets in value.items()
+        }
     except (AttributeError, TypeError, ValueError):
         raise OptionError(f"{name} is {form}; got {text}") from None
 

@@ -258,7 +258,7 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
         isinstance(value, dict)
         and value
         and all(
-            isinstance(partitions, list) and partitions and all(type(one) is int for one in partitions)
+            isinstance(partitions, list) and partitions and all(type(number) is int for number in partitions)
             for partitions in value.values()
         )
     )

@@ -60,10 +60,10 @@ class PinnedRead:
     @property
     def tasks(self) -> tuple[LateRange, ...]:
         """Return the range of each task. With late binding some move; all others are the manifest's."""
-        return self.late or tuple(LateRange(one) for one in self.manifest.ranges)
+        return self.late or tuple(LateRange(range_) for range_ in self.manifest.ranges)
 
-    def topic_id(self, one: OffsetRange) -> str | None:
-        return self.manifest.topic_ids[one.topic]
+    def topic_id(self, range_: OffsetRange) -> str | None:
+        return self.manifest.topic_ids[range_.topic]
 
 
 def pin(options: ReadOptions, log: LogOfIds, manifest: Manifest | None, code_version: str) -> PinnedRead:
@@ -141,7 +141,7 @@ def find_new(
         committed=options.read_committed,
         on_lost=None if options.fail_on_data_loss else on_lost,
     )
-    return [(one, topics[one.topic].id) for one in ranges if one.offsets]
+    return [(range_, topics[range_.topic].id) for range_ in ranges if range_.offsets]
 
 
 class _Selected(NamedTuple):

@@ -30,16 +30,16 @@ def plan(
     """
     if min_partitions < 0 or max_records_per_partition < 0:
         raise ValueError("minPartitions and maxRecordsPerPartition are 0 (off) or more")
-    ordered = sorted(one for one in ranges if one.offsets)
+    ordered = sorted(range_ for range_ in ranges if range_.offsets)
     _refuse_overlap(ordered)
-    counts = [-(-one.offsets // max_records_per_partition) if max_records_per_partition else 1 for one in ordered]
+    counts = [-(-range_.offsets // max_records_per_partition) if max_records_per_partition else 1 for range_ in ordered]
     if sum(counts) < min_partitions:
-        total = sum(one.offsets for one in ordered)
-        shares = [(one.offsets * min_partitions + total // 2) // total for one in ordered]
-        counts = [min(one.offsets, max(pair)) for one, *pair in zip(ordered, counts, shares, strict=True)]
+        total = sum(range_.offsets for range_ in ordered)
+        shares = [(range_.offsets * min_partitions + total // 2) // total for range_ in ordered]
+        counts = [min(range_.offsets, max(pair)) for range_, *pair in zip(ordered, counts, shares, strict=True)]
     if sum(counts) > TASKS_MAX:
         raise ValueError(f"{sum(counts)} tasks asked for, at most {TASKS_MAX} are planned; ask for larger ones")
-    return tuple(part for one, count in zip(ordered, counts, strict=True) for part in cut(one, count))
+    return tuple(part for range_, count in zip(ordered, counts, strict=True) for part in cut(range_, count))
 
 
 def groups(offsets: Sequence[int]) -> Iterator[range]:
@@ -60,15 +60,15 @@ def groups(offsets: Sequence[int]) -> Iterator[range]:
         yield range(first, len(offsets))
 
 
-def cut(one: OffsetRange, count: int) -> Iterable[OffsetRange]:
+def cut(range_: OffsetRange, count: int) -> Iterable[OffsetRange]:
     """Yield `count` adjacent ranges whose lengths differ by at most one offset."""
     for part in range(count):
-        start = one.start + part * one.offsets // count
-        end = one.start + (part + 1) * one.offsets // count
-        yield OffsetRange(one.topic, one.partition, start, end)
+        start = range_.start + part * range_.offsets // count
+        end = range_.start + (part + 1) * range_.offsets // count
+        yield OffsetRange(range_.topic, range_.partition, start, end)
 
 
 def _refuse_overlap(ordered: Sequence[OffsetRange]) -> None:
-    for one, other in zip(ordered, ordered[1:], strict=False):
-        if one.name == other.name and other.start < one.end:
-            raise ValueError(f"{one} and {other} overlap: their records would be read twice")
+    for range_, other in zip(ordered, ordered[1:], strict=False):
+        if range_.name == other.name and other.start < range_.end:
+            raise ValueError(f"{range_} and {other} overlap: their records would be read twice")

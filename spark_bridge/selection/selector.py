@@ -341,7 +341,7 @@ def _flattened(given: Mapping[str, Offsets]) -> Iterable[tuple[str, int, int]]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     return value
 
 
@@ -396,7 +396,8 @@ def _refuse_backwards(start: Bound, end: Bound) -> None:
     if isinstance(start.ms, int) and isinstance(end.ms, int):
         _refuse_times(start.ms, end.ms, "")
         return
-    named = [{(topic, p) for topic, p, _ in _flattened(one)} for one in map(_by_topic, (start, end)) if one is not None]
+    bounds = [by_topic for by_topic in map(_by_topic, (start, end)) if by_topic is not None]
+    named = [{(topic, p) for topic, p, _ in _flattened(by_topic)} for by_topic in bounds]
     for topic, partition in sorted(set.intersection(*named)):
         _refuse_times(start.of(topic, partition), end.of(topic, partition), f" of {topic}-{partition}")
 

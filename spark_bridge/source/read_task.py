@@ -63,8 +63,9 @@ class NewPartitionsTask(InputPartition):
 def input_partitions(ranges: Sequence[TaskRange], *, together: bool) -> list[InputPartition]:
     """Return the tasks' inputs: one for each range, or several small ranges `together`; see plan.groups."""
     if not together:
-        return [RangePartition([one]) for one in ranges]
-    offsets = [GROUP_OFFSETS_MAX if one.late else one.within.offsets for one in ranges]  # its size is not known
+        return [RangePartition([range_]) for range_ in ranges]
+    # The size of a late range is not known.
+    offsets = [GROUP_OFFSETS_MAX if range_.late else range_.within.offsets for range_ in ranges]
     return [RangePartition(ranges[group.start : group.stop]) for group in groups(offsets)]
 
 
@@ -80,8 +81,8 @@ class TaskRead:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         with one_line():
-            for one in self._ranges(partition):
-                yield from self._range(one)
+            for range_ in self._ranges(partition):
+                yield from self._range(range_)
         spare_imports()
 
     def _ranges(self, partition: InputPartition) -> Sequence[TaskRange]:
@@ -91,14 +92,14 @@ class TaskRead:
             return self._new(partition.new)
         return ()  # Spark makes one empty partition if a batch read has none
 
-    def _range(self, one: TaskRange) -> Iterator[pa.RecordBatch]:
-        within = one.within if one.late is None else self._now(one.late)
-        compacted = frozenset((within.topic,)) if one.is_compacted else frozenset[str]()
+    def _range(self, range_: TaskRange) -> Iterator[pa.RecordBatch]:
+        within = range_.within if range_.late is None else self._now(range_.late)
+        compacted = frozenset((within.topic,)) if range_.is_compacted else frozenset[str]()
         settings = replace(
-            self.settings, require_ids=one.require_ids, id_clock=one.id_clock, compacted_topics=compacted
+            self.settings, require_ids=range_.require_ids, id_clock=range_.id_clock, compacted_topics=compacted
         )
         skipped: list[SkippedBatch] = []
-        yield from read_range(within, self.columns, self.servers, settings, one.topic_id, skipped.append)
+        yield from read_range(within, self.columns, self.servers, settings, range_.topic_id, skipped.append)
         if skipped and self.poison_report is not None:
             _report(skipped, Path(self.poison_report) / report_name(within))
 
