@@ -70,7 +70,7 @@ def _components(snapshot: Snapshot) -> Iterator[Metric]:
         _add_latencies(took, spout_figures.name, spout_figures.latencies())
     yield took
     outages = (
-        ((spout_figures.name,), max((one.lasted_ms for one in spout_figures.outages), default=0) / 1000)
+        ((spout_figures.name,), max((outage.lasted_ms for outage in spout_figures.outages), default=0) / 1000)
         for spout_figures in snapshot.spouts
     )
     yield samples("flakelog_topology_outage_seconds", outages)

@@ -65,7 +65,7 @@ def screen_of(before: Snapshot | None, after: Snapshot, height: int, width: int)
     around = 7 + len(wrap(totals, width))  # the lines beside those of components and partitions
     room = max(height - len(after.components) - around, PARTITIONS_SHOWN_MIN)
     shown = after.by_need()[:room]
-    partitions = _table("PARTITION", [_partition(one) for one in shown], PARTITION_NEED, width)
+    partitions = _table("PARTITION", [_partition(partition) for partition in shown], PARTITION_NEED, width)
     more = len(after.partitions) - len(shown)
     rest = [Text(f"and {more:,} more partitions")] if more else []
     return Group(head, Text(totals), Text(""), components, Text(""), partitions, *rest)
@@ -78,16 +78,16 @@ def _component(component: ComponentFigures, rates: Rates) -> dict[str, str]:
     return {"COMPONENT": component.name, "TASKS": tasks, **per_second, "ERRORS": errors, "BUSY": busy}
 
 
-def _partition(one: SpoutPartitionFigures) -> dict[str, str]:
+def _partition(partition: SpoutPartitionFigures) -> dict[str, str]:
     return {
-        "PARTITION": f"{one.topic}-{one.partition}",
-        "PHASE": one.phase,
-        "WATERMARK": _number(one.watermark),
-        "END": _number(one.high_watermark),
-        "LAG": _number(one.lag),
-        "BYTES": _size(one.lag_bytes),
-        "SECONDS": _age(one.lag_ms),
-        "ERROR": one.trouble,
+        "PARTITION": f"{partition.topic}-{partition.partition}",
+        "PHASE": partition.phase,
+        "WATERMARK": _number(partition.watermark),
+        "END": _number(partition.high_watermark),
+        "LAG": _number(partition.lag),
+        "BYTES": _size(partition.lag_bytes),
+        "SECONDS": _age(partition.lag_ms),
+        "ERROR": partition.trouble,
     }
 
 

@@ -294,8 +294,8 @@ def _load(job: "LoadJob", plot: Path | None, as_json: bool) -> None:
     for receipt in outcome.receipts:
         for batch in receipt.poison:
             click.echo(f"left out {batch}", err=True)
-    for one in outcome.lost:
-        click.echo(f"lost, and accepted: {one} ({count_of(one.offsets, 'offset')})", err=True)
+    for range_ in outcome.lost:
+        click.echo(f"lost, and accepted: {range_} ({count_of(range_.offsets, 'offset')})", err=True)
     figures, report = progress.figures(outcome), progress.report()
     if figures["rejected"]:
         example = "" if outcome.rejected is None else f", such as {outcome.rejected}"

@@ -23,22 +23,22 @@ def show_plan(plan: "Plan | None", as_json: bool) -> None:
     """Print the files that a load would write: partition, offsets, most rows, bytes of the log as far as estimated."""
     parts = () if plan is None else plan.load.parts
     rows: list[dict[str, int | None]] = [
-        {"partition": one.partition, "start": one.start, "end": one.end, "rows": one.offsets, "bytes": None}
-        for one in parts
+        {"partition": part.partition, "start": part.start, "end": part.end, "rows": part.offsets, "bytes": None}
+        for part in parts
     ]
-    for row, one in zip(rows, parts, strict=True):
-        row["bytes"] = None if plan is None else plan.bytes_of(one)
+    for row, part in zip(rows, parts, strict=True):
+        row["bytes"] = None if plan is None else plan.bytes_of(part)
     if as_json:
         head: dict[str, Any] = {"load": None} if plan is None else {"load": plan.load.number, "resumed": plan.resumed}
-        lost = [] if plan is None else [one.to_dict() for one in plan.load.lost]
-        print_json({**head, "rows": sum(one.offsets for one in parts), "parts": rows, "lost": lost})
+        lost = [] if plan is None else [range_.to_dict() for range_ in plan.load.lost]
+        print_json({**head, "rows": sum(part.offsets for part in parts), "parts": rows, "lost": lost})
         return
     if plan is None:
         click.echo("no new messages since the last load")
         return
     print_table(["partition", "start", "end", "rows", "bytes"], [list(row.values()) for row in rows])
     action = "finish load" if plan.resumed else "load"
-    total = count_of(sum(one.offsets for one in parts), "message")
+    total = count_of(sum(part.offsets for part in parts), "message")
     click.echo(f"{action} {plan.load.number}: at most {total} in {count_of(len(parts), 'part')}")
 
 
@@ -47,15 +47,15 @@ def show_verification(verification: "Verification", as_json: bool) -> None:
         names = ("loads", "rows", "target_rows", "files", "bytes", "unfinished", "problems", "notes")
         print_json(
             {name: getattr(verification, name) for name in names}
-            | {"lost": [one.to_dict() for one in verification.lost]}
+            | {"lost": [range_.to_dict() for range_ in verification.lost]}
         )
         return
     for problem in verification.problems:
         click.echo(problem)
     for note in verification.notes:
         click.echo(f"note: {note}")
-    for one in verification.lost:
-        click.echo(f"lost, and accepted: {one} ({count_of(one.offsets, 'offset')})")
+    for range_ in verification.lost:
+        click.echo(f"lost, and accepted: {range_} ({count_of(range_.offsets, 'offset')})")
     if verification.unfinished is not None:
         click.echo(f"load {verification.unfinished} is unfinished; the next run finishes it")
     files = f"{count_of(verification.files, 'file')} of {count_of(verification.loads, 'load')}"
@@ -98,7 +98,7 @@ class LoadReport:
     # --- Watcher ----------------------------------------------------------------------------------------------------
 
     def begins(self, load: "Load", unread: "Sequence[OffsetRange]") -> None:
-        self._bar.begin(f"load {load.number}", sum(one.offsets for one in unread))
+        self._bar.begin(f"load {load.number}", sum(range_.offsets for range_ in unread))
 
     def ends(self, load: "Load", receipt: "Receipt") -> None:
         self._bar.end()
@@ -125,6 +125,6 @@ class LoadReport:
             "bytes": sum(file.bytes for file in files),
             "bytes_read": self._progress.bytes,
             "poison_batches": sum(len(receipt.poison) for receipt in outcome.receipts),
-            "lost": [one.to_dict() for one in outcome.lost],
+            "lost": [range_.to_dict() for range_ in outcome.lost],
             "report": transfer.figures_of(self.report()),
         }

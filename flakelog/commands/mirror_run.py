@@ -179,14 +179,16 @@ async def _run(mirrors: "Sequence[Mirror]", site: HttpSite, every: float, as_jso
     from broker.client.mirror.names import check_sources
 
     def stop() -> None:
-        for one in mirrors:
-            one.stop()
+        for mirror in mirrors:
+            mirror.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
-        topics_by_source = {one.settings.source.servers: (one.settings.prefix, await one.open()) for one in mirrors}
-        check_sources({one.settings.source.servers: one.source_id for one in mirrors})
+        topics_by_source = {
+            mirror.settings.source.servers: (mirror.settings.prefix, await mirror.open()) for mirror in mirrors
+        }
+        check_sources({mirror.settings.source.servers: mirror.source_id for mirror in mirrors})
         names = sorted(prefix + name for prefix, topics in topics_by_source.values() for name in topics)
         print_line(f"copying {count_of(len(names), 'topic')}: {', '.join(names[:20]) or 'none yet'}", err=True)
         _serve(mirrors, site)
@@ -194,8 +196,8 @@ async def _run(mirrors: "Sequence[Mirror]", site: HttpSite, every: float, as_jso
         lines = asyncio.create_task(screen.follow(every))
         try:
             async with asyncio.TaskGroup() as tasks:
-                for one in mirrors:
-                    tasks.create_task(one.run())
+                for mirror in mirrors:
+                    tasks.create_task(mirror.run())
         finally:
             lines.cancel()
             screen.show()
@@ -217,7 +219,7 @@ def _serve(mirrors: "Sequence[Mirror]", site: HttpSite) -> None:
     from flakelog.mirror_site import make_site
 
     def take() -> "dict[str, MirrorFigures]":
-        return {one.settings.source.servers: one.figures() for one in mirrors}
+        return {mirror.settings.source.servers: mirror.figures() for mirror in mirrors}
 
     site.serve(partial(make_site, take), lambda work: work(reactor))
 
@@ -240,9 +242,9 @@ class _Lines:
         """Show the figures now; rates are those since the last time."""
         from broker.client.mirror.document import fields_of
 
-        for one in self._mirrors:
-            source, after = one.settings.source.servers, one.figures()
-            fields = fields_of(one.settings, one.group, self._before.get(source), after)
+        for mirror in self._mirrors:
+            source, after = mirror.settings.source.servers, mirror.figures()
+            fields = fields_of(mirror.settings, mirror.group, self._before.get(source), after)
             self._before[source] = after
             if self._as_json:
                 print_json(fields)

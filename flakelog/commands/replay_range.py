@@ -118,13 +118,14 @@ def _offsets_by_topic(
     topics: Sequence[str], ranges: Sequence[OffsetRange]
 ) -> dict[str, dict[int, tuple[int | None, int | None]]]:
     by_topic: dict[str, dict[int, tuple[int | None, int | None]]] = {}
-    for one in ranges:
-        if one.topic is None and len(topics) != 1:
-            raise click.UsageError(f"--offsets {one.partition}:...: of which topic? Write TOPIC:PARTITION:FIRST-END")
-        topic = topics[0] if one.topic is None else one.topic
-        if one.partition in by_topic.setdefault(topic, {}):
-            raise click.UsageError(f"--offsets names partition {one.partition} of {topic} twice; a file has one range")
-        by_topic[topic][one.partition] = one.first, one.end
+    for range_ in ranges:
+        if range_.topic is None and len(topics) != 1:
+            raise click.UsageError(f"--offsets {range_.partition}:...: of which topic? Write TOPIC:PARTITION:FIRST-END")
+        topic = topics[0] if range_.topic is None else range_.topic
+        if range_.partition in by_topic.setdefault(topic, {}):
+            names = f"--offsets names partition {range_.partition} of {topic} twice"
+            raise click.UsageError(f"{names}; a file has one range")
+        by_topic[topic][range_.partition] = range_.first, range_.end
     if topics and set(by_topic) != set(topics):
         others = ", ".join(sorted(set(by_topic) ^ set(topics)))
         raise click.UsageError(f"--offsets and the topics differ in {others}: give offsets of each topic, or no topics")

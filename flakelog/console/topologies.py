@@ -181,7 +181,7 @@ def topology_page(documents: Iterable[Mapping[str, Any]], id: str) -> TopologyPa
     if not mine:
         return None
     components = _components(mine)
-    partitions = [one for snapshot in mine for one in mappings_of(snapshot.get("partitions"))]
+    partitions = [partition for snapshot in mine for partition in mappings_of(snapshot.get("partitions"))]
     partitions.sort(key=_by_need)
     left_out = max(len(partitions) - PARTITIONS_SHOWN, 0)
     left_out += sum(int(number_of(snapshot.get("partitions_left_out")) or 0) for snapshot in mine)
@@ -190,7 +190,7 @@ def topology_page(documents: Iterable[Mapping[str, Any]], id: str) -> TopologyPa
         row=_row(id, mine),
         components=components,
         graph=graph_of(components),
-        partitions=[_partition(one) for one in partitions[:PARTITIONS_SHOWN]],
+        partitions=[_partition(partition) for partition in partitions[:PARTITIONS_SHOWN]],
         partitions_left_out=left_out,
         processes=[_process(snapshot) for snapshot in mine[:PROCESSES_SHOWN]],
         problems=[problem for snapshot in mine for problem in _problems(snapshot)][:PROBLEMS_SHOWN],
@@ -276,8 +276,8 @@ def _components(documents: Sequence[Mapping[str, Any]]) -> list[ComponentRow]:
                 _longest(mapping_of(latencies.get(name)).get("p50"), before.p50_ms if before else None),
                 _longest(mapping_of(latencies.get(name)).get("p99"), before.p99_ms if before else None),
                 [
-                    (text_of(one.get("component")), text_of(one.get("stream")), text_of(one.get("grouping")))
-                    for one in mappings_of(component.get("inputs"))
+                    (text_of(source.get("component")), text_of(source.get("stream")), text_of(source.get("grouping")))
+                    for source in mappings_of(component.get("inputs"))
                 ],
             )
     return list(by_name.values())
@@ -296,12 +296,12 @@ def _problems(document: Mapping[str, Any]) -> Iterable[str]:
             yield f"{text_of(component.get('name'))} {NOT_TAKEN}: {group_error}"
         for outage in mappings_of(component.get("outages")):
             yield f"{text_of(component.get('name'))}: {text_of(outage.get('text'))}"
-    for one in mappings_of(document.get("partitions")):
-        trouble = one.get("error") or one.get("no_progress")
-        if trouble or one.get("phase") in ("fenced", "broken"):
-            partition = f"{text_of(one.get('topic'))}-{text_of(one.get('partition'))}"
-            task = f"{text_of(one.get('component'))}, {text_of(one.get('phase'))}"
-            yield f"{partition} ({task}): {text_of(trouble)}"
+    for partition in mappings_of(document.get("partitions")):
+        trouble = partition.get("error") or partition.get("no_progress")
+        if trouble or partition.get("phase") in ("fenced", "broken"):
+            name = f"{text_of(partition.get('topic'))}-{text_of(partition.get('partition'))}"
+            task = f"{text_of(partition.get('component'))}, {text_of(partition.get('phase'))}"
+            yield f"{name} ({task}): {text_of(trouble)}"
 
 
 def _group_waits(document: Mapping[str, Any]) -> Iterable[str]:
@@ -312,16 +312,17 @@ def _group_waits(document: Mapping[str, Any]) -> Iterable[str]:
             yield f"{text_of(component.get('name'))} waits for its group for {wait_ms / 1000:.0f} s ({process})"
 
 
-def _by_need(one: Mapping[str, Any]) -> tuple[bool, float, str]:
+def _by_need(partition: Mapping[str, Any]) -> tuple[bool, float, str]:
     """Sort partitions with trouble first, then those with the most lag."""
-    trouble = one.get("error") or one.get("no_progress")
-    return not trouble, -(number_of(one.get("lag")) or 0), text_of(one.get("topic"))
+    trouble = partition.get("error") or partition.get("no_progress")
+    return not trouble, -(number_of(partition.get("lag")) or 0), text_of(partition.get("topic"))
 
 
-def _partition(one: Mapping[str, Any]) -> dict[str, Any]:
-    numbers = {name: number_of(one.get(name)) for name in ("watermark", "high_watermark", "lag", "lag_ms", "pending")}
-    texts = {name: text_of(one.get(name)) for name in ("component", "topic", "partition", "phase")}
-    return numbers | texts | {"error": text_of(one.get("error") or one.get("no_progress"))}
+def _partition(partition: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("watermark", "high_watermark", "lag", "lag_ms", "pending")
+    numbers = {name: number_of(partition.get(name)) for name in names}
+    texts = {name: text_of(partition.get(name)) for name in ("component", "topic", "partition", "phase")}
+    return numbers | texts | {"error": text_of(partition.get("error") or partition.get("no_progress"))}
 
 
 def _process(snapshot: Mapping[str, Any]) -> dict[str, Any]:

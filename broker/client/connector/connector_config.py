@@ -91,7 +91,7 @@ class ConnectorConfig(FetchConfig):
 
         Raise InvalidSetting for a setting that is refused or unknown; the error says what to do instead.
         """
-        ours = {one.name: one for one in settings_of(cls)}
+        ours = {setting.name: setting for setting in settings_of(cls)}
         fields: dict[str, Any] = {}
         commits = True
         for name, text in properties.items():

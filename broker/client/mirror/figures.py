@@ -91,6 +91,7 @@ class MirrorRates:
         topics = self._after if topic is None else [topic]
         none = TopicCounts()
         copied = sum(
-            getattr(self._after.get(one, none), name) - getattr(self._before.get(one, none), name) for one in topics
+            getattr(self._after.get(topic, none), name) - getattr(self._before.get(topic, none), name)
+            for topic in topics
         )
         return copied / self._seconds if self._seconds > 0 else 0.0
