@@ -29,7 +29,9 @@ SUFFIX = ".snapshot"
 _SEQUENCES = 2**31
 _VERSION = 1
 _SNAPSHOT = struct.Struct(">hIi")  # version, crc, number of entries
-_ENTRY = struct.Struct(">qhiqiqiq")
+_ENTRY_FORMAT = "qhiqiqiq"
+_ENTRY = struct.Struct(f">{_ENTRY_FORMAT}")
+_ENTRIES = [struct.Struct(f">{_ENTRY_FORMAT * number}") for number in range(BATCHES_KEPT + 1)]
 _CRC_START = 6
 _NO_COORDINATOR_EPOCH = -1
 _NO_TRANSACTION = -1
@@ -88,13 +90,14 @@ class _Producer:
 
     def pack(self, producer_id: int) -> bytes:
         """Return an entry for each batch, the last batch last, because Kafka takes the last entry of a producer."""
-        batches = [
-            (batch.last_sequence, batch.last_offset, batch.last_offset - batch.base_offset) for batch in self.batches
-        ]
-        self.entries = b"".join(
-            _ENTRY.pack(producer_id, self.epoch, *batch, self.seen_ms, self.coordinator_epoch, self.first_offset)
-            for batch in batches or [(NO_SEQUENCE, -1, 0)]
-        )
+        others = self.seen_ms, self.coordinator_epoch, self.first_offset
+        if not self.batches:
+            self.entries = _ENTRY.pack(producer_id, self.epoch, NO_SEQUENCE, -1, 0, *others)
+            return self.entries
+        fields: list[int] = []
+        for _, sequence, base_offset, last_offset, _ in self.batches:
+            fields += (producer_id, self.epoch, sequence, last_offset, last_offset - base_offset, *others)
+        self.entries = _ENTRIES[len(self.batches)].pack(*fields)
         return self.entries
 
     def at_epoch(self, epoch: int) -> None:
