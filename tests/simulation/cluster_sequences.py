@@ -81,6 +81,6 @@ def _write(world, partition, leader):
 
 
 SEEDS_OF_A_SEQUENCE = 16
-"""One seed of so many has a sequence."""
+"""Each sixteenth seed has the same sequence, or none."""
 SEQUENCES = {7: restart_with_clock_behind, 15: replace_controller_during_registration}
 """By the remainder of the seed: the sequence in the middle of its history."""
