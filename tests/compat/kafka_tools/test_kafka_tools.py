@@ -6,7 +6,7 @@ because an operator sees a tool's warnings there first.
 
 import json
 import re
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from confluent_kafka import Producer
@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.client.blocking import Client
 from broker.client.core import LATEST
+from broker.log.producer_state import BATCHES_KEPT
 from tests.compat.cluster_servers import one_or_three
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_java import need_java
@@ -382,9 +383,16 @@ def test_an_index_passes_the_sanity_check(files, dump):
     assert "passed sanity check" in printed
 
 
-def test_the_producers_of_a_snapshot_are_listed(files, dump):
-    printed = dump([max((files / "dumped-0").glob("*.snapshot"))])
-    assert len(re.findall("producerId: ", printed)) == 1
+def batches_in(printed):
+    """Return the producer ids of a dumped snapshot, and (first sequence, last sequence) of each batch."""
+    batches = re.findall(r"firstSequence: (\d+) lastSequence: (\d+)", printed)
+    return set(re.findall(r"producerId: (\d+)", printed)), [(int(first), int(last)) for first, last in batches]
+
+
+def test_the_last_batches_of_the_producers_of_a_snapshot_are_listed(files, dump):
+    producer_ids, batches = batches_in(dump([max((files / "dumped-0").glob("*.snapshot"))]))
+    assert len(producer_ids) == 1 and len(batches) == BATCHES_KEPT
+    assert all(last + 1 == following for (_, last), (following, _) in pairwise(batches))
 
 
 def test_a_groups_offsets_are_decoded(files, dump):
@@ -473,7 +481,8 @@ def test_an_index_of_a_compacted_log_agrees_with_its_segment(compacted, dump, ki
 def test_a_compacted_log_keeps_its_aborted_transaction_and_its_producer(compacted, dump):
     printed = dump(sorted(compacted.glob("*.txnindex")))
     assert ("1503", "1513") in re.findall(r"firstOffset: (\d+) lastOffset: (\d+)", printed)
-    assert len(re.findall("producerId: ", dump([max(compacted.glob("*.snapshot"))]))) == 1
+    producer_ids, _ = batches_in(dump([max(compacted.glob("*.snapshot"))]))
+    assert len(producer_ids) == 1
 
 
 def test_the_log_of_transactions_is_decoded(after_transactions, dump):

@@ -43,8 +43,8 @@ def test_a_consumer_seeks_by_offset_time_and_id(group_broker, topic):
         consumer.seek_to_time(1_006)
         assert values(take(consumer, 4)) == [6, 7, 8, 9]
         ids = sorted(record.id for record in everything)
-        consumer.seek_to_id(ids[7])
-        assert values(take(consumer, 3)) == [7, 8, 9]
+        consumer.seek_to_id(ids[7])  # several brokers give ids of one millisecond in the order of their numbers
+        assert values(take(consumer, 3)) == values([record for record in everything if record.id >= ids[7]])
         consumer.seek_to_start([(topic, 0)])
         assert values(take(consumer, 5)) == [0, 2, 4, 6, 8]
         consumer.seek_to_end()
