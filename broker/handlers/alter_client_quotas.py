@@ -14,7 +14,6 @@ from broker.metadata.staged import Staged
 from broker.now import Now
 from broker.quota.client_quotas import Quotas, altered, check_entity
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
-from broker.security.authorization.audit_log import shown
 from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
@@ -58,21 +57,12 @@ def _begin(call: RequestContext) -> dict[str, Any] | Planned:
 
     def answer(error: ApiError | None, at: Now) -> dict[str, Any]:
         if error is None:
-            if call.rights is None:
-                call.services.report(f"{call.peer} altered client quotas")
-            call.note_change("altered quotas of", _names_of_altered(call, answers))
+            call.services.report(f"{call.peer} altered client quotas")
             return _answer(call, answers)
         call.services.report(f"quotas could not be altered: {error}")
         return _answer(call, [result if result[0] else (error.code, error.message) for result in answers])
 
     return Planned(Staged(Change(quotas=quotas)), answer)
-
-
-def _names_of_altered(call: RequestContext, answers: Sequence[Answer]) -> Iterable[str]:
-    """Yield the entities whose quotas were altered: "user ann client-id shop", for example."""
-    for entity, (code, _) in zip(_entities(call), answers, strict=True):
-        if not code:
-            yield " ".join(f"{kind} {'<default>' if name is None else shown(name)}" for kind, name in entity)
 
 
 def _entities(call: RequestContext) -> list[tuple[tuple[str, str | None], ...]]:

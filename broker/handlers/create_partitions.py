@@ -69,9 +69,7 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
     refused.update((growth.topic.name, failure) for growth, failure in zip(grown, failures, strict=True))
 
     def answer(error: ApiError | None, at: Now) -> Answer:
-        errors = refused | dict.fromkeys(staged.change.topics, error) | staged.errors
-        call.note_change("added partitions to topics", [name for name, failure in errors.items() if failure is None])
-        return _answers(errors)
+        return _answers(refused | dict.fromkeys(staged.change.topics, error) | staged.errors)
 
     return Planned(staged, answer) if staged.change.topics else answer(None, now)
 

@@ -88,10 +88,8 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
     topics, staged = plan_creation(call.services, [creation.new for creation in planned])
 
     def answer(error: ApiError | None, at: Now) -> Answer:
-        outcomes = [_outcome(topic, error, staged) for topic in topics]
-        call.note_change("created topics", [topic.name for topic in outcomes if isinstance(topic, Topic)])
-        results = iter(outcomes)
-        return _answers(call, [(plan, next(results) if isinstance(plan, _Planned) else None) for plan in plans])
+        outcomes = iter(_outcome(topic, error, staged) for topic in topics)
+        return _answers(call, [(plan, next(outcomes) if isinstance(plan, _Planned) else None) for plan in plans])
 
     return Planned(staged, answer) if staged.change.topics else answer(None, now)
 

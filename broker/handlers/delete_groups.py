@@ -8,7 +8,6 @@ from typing import Any
 
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
-from broker.security.authorization.audit_log import shown
 from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
@@ -30,7 +29,6 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
         results.append({"group_id": group_id, "error_code": _delete(call, group_id, coordinators, now)})
         if pace.is_over(WEIGHT):
             now = yield
-    call.note_change("deleted groups", [shown(result["group_id"]) for result in results if not result["error_code"]])
     return call.services.coordinators.groups.when_stored(coordinators, {"throttle_time": 0, "results": results}, now)
 
 

@@ -38,7 +38,6 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
             if pace.is_over():
                 now = yield
         topics.append({"name": topic.name, "partitions": partitions})
-    call.note_change("deleted records of", deletions.named)
     answer = {"throttle_time": 0, "topics": topics}
     return deletions.when_on_replicas(answer, deadline_ms) if deletions.left else answer
 
@@ -50,8 +49,6 @@ class _Deletions:
     def __init__(self, call: RequestContext) -> None:
         self._call = call
         self.left: list[tuple[PartitionLog, int, Answer]] = []
-        self.named: list[str] = []
-        """The partitions that have lost records, and where they begin, for the audit log."""
 
     def answer(self, topic: str, partition: Any, now: Now) -> Answer:
         """Delete records of a partition; return its part of the answer."""
@@ -60,7 +57,6 @@ class _Deletions:
             check(self._call.rights, Operation.DELETE, ResourceType.TOPIC, topic)
             log = self._call.services.log_of(topic, partition.partition_index)
             offset = _delete(self._call, log, partition.offset, now)
-            self.named.append(f"{log.name} below offset {offset}")
             answer |= {"low_watermark": self._low_watermark(log), "error_code": ErrorCode.NONE}
             if answer["low_watermark"] < offset:
                 self.left.append((log, offset, answer))

@@ -59,10 +59,8 @@ def _begin(call: RequestContext, times: Mapping[Named, int], now: Now) -> Answer
     staged = plan_deletion(topics.values())
 
     def answer(error: ApiError | None, at: Now) -> Answer:
-        failures = {topic.name: error or staged.errors.get(topic.name) for topic in topics.values()}
         for named, topic in topics.items():
-            answers[named] = _deleted(call, topic, failures[topic.name])
-        call.note_change("deleted topics", [name for name, failure in failures.items() if failure is None])
+            answers[named] = _deleted(call, topic, error or staged.errors.get(topic.name))
         answered = [
             named for named in times if named in answers for _ in range(1 if _is_clear(*named) else times[named])
         ]

@@ -52,8 +52,6 @@ def _elect(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
     kind: ElectionType = "unclean" if call.request.election_type else "preferred"
 
     def encode(answer: Answer) -> dict[str, Any]:
-        elected = [f"{topic}-{index}" for (topic, index), (code, _) in answer.elections.items() if not code]
-        call.note_change(f"held {'an' if kind == 'unclean' else 'a'} {kind} election for", elected)
         by_topic: dict[str, list[dict[str, Any]]] = {}
         for (topic, index), (code, message) in answer.elections.items():
             if wanted is not None or code != ErrorCode.ELECTION_NOT_NEEDED:

@@ -114,14 +114,9 @@ def _begin(call: RequestContext, new_properties: NewProperties, twice: Mapping[i
         staged = Staged(replace(staged.change, broker_properties=properties))
 
     def answer(error: ApiError | None, at: Now) -> Answer:
-        brokers = [f"broker {name}" if name else "all brokers" for name in altered.brokers]
         if error is not None:
-            names = ", ".join([*altered.topics, *brokers])
+            names = ", ".join([*altered.topics, *(name or "all brokers" for name in altered.brokers)])
             call.services.report(f"settings of {names} could not be altered: {error}")
-        else:
-            topics = [name for name in altered.topics if name not in staged.errors]
-            call.note_change("altered settings of topics", topics)
-            call.note_change("altered settings of", brokers)
         return outcome(error, staged.errors)
 
     return Planned(staged, answer)

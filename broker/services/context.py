@@ -5,7 +5,7 @@ coordinators. It imports and makes the quota manager at its first use, because m
 it makes take what they use as arguments and never import this module.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -393,14 +393,6 @@ class RequestContext(NamedTuple):
     def principal(self) -> str:
         """Return the client as Kafka writes it, "User:NAME"."""
         return f"User:{ANONYMOUS}" if self.rights is None else self.rights.principal
-
-    def note_change(self, change: str, things: Iterable[str]) -> None:
-        """Write a line of the audit log about what the request has changed, if there is an authorizer.
-
-        See `AuditLog.changed`. Nothing is written if nothing has changed.
-        """
-        if self.rights is not None and (changed := list(things)):
-            self.services.audit.changed(self.principal, self.peer, change, changed)
 
     def count_mutation(self, partitions: int, strict_from: int, now: Now) -> None:
         """Count partitions that the request creates or deletes, for the quota `controller_mutation_rate` (KIP-599).

@@ -1,20 +1,17 @@
-"""The audit log: a line for each request that is denied, and for each that has changed something.
+"""The audit log: a line for each request that is denied, and for each change of rules and credentials.
 
 The number of lines in a second is limited, because a client that repeats a denied request must not fill the disk. The
 log then says how many lines it left out. A client's text stands in quotes, without controls, so that it cannot pass for
 another line or another part of a line.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from broker.security.authorization.acl import AclBinding, Operation, PatternType, ResourceType
-from coordination.listing import listed
 
 SECOND_MS = 1_000
 TEXT_MAX = 255
 """A longer text is cut. No name of Kafka's is longer."""
-NAMED_MAX = 20
-"""The things that a line about a change names; a request may change thousands."""
 TYPE_NAMES = {
     ResourceType.TOPIC: "Topic",
     ResourceType.GROUP: "Group",
@@ -54,13 +51,6 @@ class AuditLog:
 
     def removed(self, principal: str, host: str, binding: AclBinding) -> None:
         self._report(f"{shown(principal)} from {shown(host)} removed an access rule: {described(binding)}")
-
-    def changed(self, principal: str, host: str, change: str, things: Iterable[str]) -> None:
-        """Note that a client's request has changed things: "deleted topics" and their names, for example.
-
-        Text that clients chose freely, such as the name of a group, has to be `shown`.
-        """
-        self._report(f"{shown(principal)} from {shown(host)} {change} {listed(things, NAMED_MAX)}")
 
     def altered_password(
         self, principal: str | None, host: str, user: str, mechanism: str, *, is_deleted: bool

@@ -14,7 +14,6 @@ from tests.broker.membership.cluster_steps import alter
 from tests.broker.membership.replicated_cluster import ReplicatedCluster
 
 ALL = (1, 2, 3)
-STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TOPIC = 2
 LOG_FILE = "flights-0/00000000000000000000.log"
 JOINED_MS = 5_000
@@ -357,26 +356,17 @@ def test_an_unclean_election_takes_a_copy_with_records_before_an_empty_one():
     assert cluster.ends("flights") == dict.fromkeys(ALL, 1)
 
 
-def leave_an_empty_broker(cluster, broker_id):
-    """Stop all brokers, and start one again with an empty disk."""
-    for stopped in ALL:
-        cluster.stop(stopped)
-    cluster.restart(broker_id, storage=MemoryStorage())
-    cluster.later(JOINED_MS)
-
-
-def ask_for_an_unclean_election(cluster, broker_id):
-    fields = {"election_type": 1, "topic_partitions": None, "timeout": 10_000}
-    assert cluster.client(broker_id).ask(ELECT_LEADERS, 2, fields).error_code == 0
-
-
 def test_copies_that_an_empty_leader_cuts_whole_say_what_they_drop():
     """An operator has asked for it. The high watermark of a broker that has just started may be late."""
     cluster = PoweredCluster(min_insync_replicas=1)
     assert cluster.produce("flights", b"b", b"c") == (ErrorCode.NONE, 1)
     cluster.later(JOINED_MS)
-    leave_an_empty_broker(cluster, 3)
-    ask_for_an_unclean_election(cluster, 3)
+    for broker_id in ALL:
+        cluster.stop(broker_id)
+    cluster.restart(3, storage=MemoryStorage())
+    cluster.later(JOINED_MS)
+    fields = {"election_type": 1, "topic_partitions": None, "timeout": 10_000}
+    assert cluster.client(3).ask(ELECT_LEADERS, 2, fields).error_code == 0
     cluster.start(1, 2)
     assert cluster.leadership.leader == 3 and cluster.ends("flights") == dict.fromkeys(ALL, 0)
     for broker_id in (1, 2):
@@ -384,17 +374,6 @@ def test_copies_that_an_empty_leader_cuts_whole_say_what_they_drop():
         dropped, committed = line.split(": ")
         assert dropped == "flights-0 drops 3 records, at offsets 0 to 2, which its leader does not have"
         assert committed == "it was elected without them, and at least 3 of them were committed"
-
-
-def test_an_unclean_election_that_an_operator_asks_for_is_a_line_of_the_audit_log():
-    cluster = ReplicatedCluster(authorizer_class_name=STANDARD, super_users="User:ANONYMOUS")
-    cluster.create("flights", min_insync_replicas=1)
-    cluster.later(JOINED_MS)
-    leave_an_empty_broker(cluster, 3)
-    for _ in range(2):  # the second election finds a leader
-        ask_for_an_unclean_election(cluster, 3)
-    (line,) = [line for line in cluster.nodes[3].reported if "election" in line and line.startswith("User:ANONYMOUS")]
-    assert line.endswith("held an unclean election for flights-0")
 
 
 def test_of_replicas_that_are_all_empty_the_first_leads(cluster):
