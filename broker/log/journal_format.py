@@ -32,8 +32,8 @@ A file ends in zeros, which the next rounds overwrite. The check of a record of 
 
 A crash may leave any part of the last round, even its last record without its first. So a record with a wrong check
 before a valid one may be torn. A later round names the bytes that were synced before it. If one of these cannot be
-read, the disk has lost it: that is a `Damage`, and reading goes on after it. Damage in the very last
-round looks like a crash.
+read, the disk has lost it: that is a `Damage`, and the reader goes on after it. No round names the bytes of the very
+last one, so the reader takes damage there for a torn round.
 """
 
 import re

@@ -19,7 +19,7 @@ def replace_controller_during_registration(world):
     The former controller has seen the broker's node. It is a zombie now, and its orders arrive before those of the next
     controller.
     """
-    former = next((process for process in world.processes() if process.member.controller.is_active), None)
+    former = world.active_controller()
     others = [machine for machine in world.machines.values() if former is not None and machine is not former.machine]
     if former is None or len(others) < 2:
         return

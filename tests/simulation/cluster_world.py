@@ -275,6 +275,10 @@ class ClusterWorld(Timeline):
                 return process
         return self.random.choice(self.processes()) if self.processes() else None
 
+    def active_controller(self):
+        """Return a process that holds itself for the controller; None if there is none."""
+        return next((process for process in self.processes() if process.member.controller.is_active), None)
+
     def machine(self):
         return self.random.choice(list(self.machines.values()))
 
@@ -318,7 +322,7 @@ class ClusterWorld(Timeline):
 
     def _kill_the_controller(self):
         """Kill the controller in the middle of an act."""
-        process = next((process for process in self.processes() if process.member.controller.is_active), None)
+        process = self.active_controller()
         if process is not None:
             others = [other for other in self.processes() if other is not process]
             if others and self.random.random() < 0.5:
@@ -333,7 +337,7 @@ class ClusterWorld(Timeline):
 
     def _stall_the_controller(self):
         """Stop the controller in the middle of a change. It wakes as a zombie, with orders that it had prepared."""
-        process = next((process for process in self.processes() if process.member.controller.is_active), None)
+        process = self.active_controller()
         others = [other for other in self.processes() if other is not process]
         if process is not None and others:
             bounced = self.random.choice(others).machine

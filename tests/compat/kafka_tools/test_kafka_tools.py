@@ -481,8 +481,8 @@ def test_an_index_of_a_compacted_log_agrees_with_its_segment(compacted, dump, ki
 def test_a_compacted_log_keeps_its_aborted_transaction_and_its_producer(compacted, dump):
     printed = dump(sorted(compacted.glob("*.txnindex")))
     assert ("1503", "1513") in re.findall(r"firstOffset: (\d+) lastOffset: (\d+)", printed)
-    producer_ids, _ = batches_in(dump([max(compacted.glob("*.snapshot"))]))
-    assert len(producer_ids) == 1
+    producer_ids, batches = batches_in(dump([max(compacted.glob("*.snapshot"))]))
+    assert len(producer_ids) == 1 and len(batches) == BATCHES_KEPT
 
 
 def test_the_log_of_transactions_is_decoded(after_transactions, dump):
