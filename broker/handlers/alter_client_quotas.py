@@ -14,6 +14,7 @@ from broker.metadata.staged import Staged
 from broker.now import Now
 from broker.quota.client_quotas import Quotas, altered, check_entity
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
+from broker.security.authorization.audit_log import shown
 from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
@@ -55,14 +56,25 @@ def _begin(call: RequestContext) -> dict[str, Any] | Planned:
     if quotas == call.services.metadata.quotas:
         return _answer(call, answers)
 
+    staged, before = Staged(Change(quotas=quotas)), call.services.metadata.quotas
+
+    def note() -> None:
+        names = (_shown(entity) for entity in quotas.keys() | before.keys() if quotas.get(entity) != before.get(entity))
+        call.note_change("altered quotas of ", sorted(names), staged.error, without_authorizer=True)
+
+    staged.on_end = note
+
     def answer(error: ApiError | None, at: Now) -> dict[str, Any]:
         if error is None:
-            call.services.report(f"{call.peer} altered client quotas")
             return _answer(call, answers)
-        call.services.report(f"quotas could not be altered: {error}")
         return _answer(call, [result if result[0] else (error.code, error.message) for result in answers])
 
-    return Planned(Staged(Change(quotas=quotas)), answer)
+    return Planned(staged, answer)
+
+
+def _shown(entity: Entity) -> str:
+    """Return an entity as text: "user ann client-id shop", for example."""
+    return " ".join(f"{kind} {'<default>' if name is None else shown(name)}" for kind, name in entity)
 
 
 def _entities(call: RequestContext) -> list[tuple[tuple[str, str | None], ...]]:

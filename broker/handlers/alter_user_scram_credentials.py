@@ -15,6 +15,7 @@ from broker.metadata.changes import CREDENTIALS, Planned
 from broker.metadata.staged import Staged
 from broker.now import Now
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
+from broker.security.authorization.audit_log import shown
 from broker.security.authorization.rights import check
 from broker.security.sasl.listeners import SCRAM_MECHANISMS
 from broker.security.sasl.scram_keys import keys_of, wrong_iterations
@@ -67,27 +68,26 @@ def _begin(call: RequestContext, made: Sequence[Credential | ApiError]) -> dict[
     if credentials == call.services.metadata.credentials:
         return _answer(answers)
 
+    staged = Staged(Change(credentials=credentials))
+    staged.on_end = lambda: _note(call, {user for user, (code, _) in answers.items() if not code}, staged.error)
+
     def answer(error: ApiError | None, at: Now) -> dict[str, Any]:
         if error is None:
-            _note(call, {user for user, (code, _) in answers.items() if not code})
             return _answer(answers | _warnings(call, answers))
-        call.services.report(f"SCRAM credentials could not be altered: {error}")
         failed = error.code, error.message
         return _answer({user: result if result[0] else failed for user, result in answers.items()})
 
-    return Planned(Staged(Change(credentials=credentials)), answer)
+    return Planned(staged, answer)
 
 
-def _note(call: RequestContext, users: Set[str]) -> None:
-    """Write the audit lines of the users whose changes were stored."""
-    principal = None if call.rights is None else call.rights.principal
-    for is_deleted, changes in ((True, call.request.deletions), (False, call.request.upsertions)):
+def _note(call: RequestContext, users: Set[str], failure: ApiError | None) -> None:
+    """Write the audit lines of the users whose passwords were changed."""
+    for verb, changes in (("deleted", call.request.deletions), ("set", call.request.upsertions)):
         for change in changes:
             if change.name in users:
                 mechanism = SCRAM_MECHANISMS[change.mechanism]
-                call.services.audit.altered_password(
-                    principal, call.peer, change.name, mechanism, is_deleted=is_deleted
-                )
+                change_text = f"{verb} the {mechanism} password of user "
+                call.note_change(change_text, [shown(change.name)], failure, without_authorizer=True)
 
 
 def _warnings(call: RequestContext, answers: Mapping[str, Answer]) -> dict[str, Answer]:

@@ -20,6 +20,7 @@ from broker.security.authorization.acl import (
     ResourceType,
     check_binding,
 )
+from broker.security.authorization.audit_log import described
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import NO_AUTHORIZER
 from broker.steps import LazyArray
@@ -50,15 +51,18 @@ def _begin(call: RequestContext, bindings: Sequence[AclBinding]) -> dict[str, An
     if len(acls) == len(before):
         return _answer(errors)
 
+    staged = Staged(Change(acls=frozenset(acls)))
+
+    def note() -> None:
+        for binding in sorted(acls - before):
+            call.note_change("added an access rule: ", [described(binding)], staged.error)
+
+    staged.on_end = note
+
     def answer(failure: ApiError | None, at: Now) -> dict[str, Any]:
-        if failure is None:
-            for binding in sorted(acls - before):
-                services.audit.added(call.principal, call.peer, binding)
-            return _answer(errors)
-        services.report(f"access rules could not be added: {failure}")
         return _answer([error or failure for error in errors])
 
-    return Planned(Staged(Change(acls=frozenset(acls))), answer)
+    return Planned(staged, answer)
 
 
 def _not_kept(call: RequestContext, binding: AclBinding) -> str | None:

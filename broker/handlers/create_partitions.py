@@ -67,6 +67,7 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
     refused, grown = _check(call, now)
     failures, staged = plan_growth(call.services, grown)
     refused.update((growth.topic.name, failure) for growth, failure in zip(grown, failures, strict=True))
+    staged.on_end = lambda: call.note_topics("added partitions to", staged.change.topics, staged)
 
     def answer(error: ApiError | None, at: Now) -> Answer:
         return _answers(refused | dict.fromkeys(staged.change.topics, error) | staged.errors)

@@ -86,6 +86,7 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
     plans = _plans(call, now)
     planned = [plan for plan in plans if isinstance(plan, _Planned)]
     topics, staged = plan_creation(call.services, [creation.new for creation in planned])
+    staged.on_end = lambda: call.note_topics("created", staged.change.topics, staged)
 
     def answer(error: ApiError | None, at: Now) -> Answer:
         outcomes = iter(_outcome(topic, error, staged) for topic in topics)

@@ -12,6 +12,7 @@ from broker.metadata.changes import ACLS, Planned
 from broker.metadata.staged import Staged
 from broker.now import Now
 from broker.security.authorization.acl import AclBinding, AclBindingFilter
+from broker.security.authorization.audit_log import described
 from broker.services.access_rules import acl_filter, check_filter
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import NO_AUTHORIZER
@@ -43,15 +44,20 @@ def _begin(call: RequestContext, filters: Sequence[AclBindingFilter]) -> dict[st
     if not removed:
         return _answer(selected)
 
+    staged = Staged(Change(acls=services.metadata.acls - removed))
+
+    def note() -> None:
+        for binding in sorted(removed):
+            call.note_change("removed an access rule: ", [described(binding)], staged.error)
+
+    staged.on_end = note
+
     def answer(failure: ApiError | None, at: Now) -> dict[str, Any]:
         if failure is None:
-            for binding in sorted(removed):
-                services.audit.removed(call.principal, call.peer, binding)
             return _answer(selected)
-        services.report(f"access rules could not be removed: {failure}")
         return _answer([part if part.error else _Selected(error=failure) for part in selected])
 
-    return Planned(Staged(Change(acls=services.metadata.acls - removed)), answer)
+    return Planned(staged, answer)
 
 
 def _select(bindings: Sequence[AclBinding], wanted: AclBindingFilter) -> _Selected:

@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
+from broker.security.authorization.audit_log import shown
 from broker.security.authorization.rights import AUTHORIZATION_FAILED, may
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
@@ -27,6 +28,8 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     pace = Pace()
     for group_id in names:
         results.append({"group_id": group_id, "error_code": _delete(call, group_id, coordinators, now)})
+        if not results[-1]["error_code"]:
+            call.note_change("deleted the group ", [shown(group_id)])
         if pace.is_over(WEIGHT):
             now = yield
     return call.services.coordinators.groups.when_stored(coordinators, {"throttle_time": 0, "results": results}, now)

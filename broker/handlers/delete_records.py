@@ -56,7 +56,10 @@ class _Deletions:
         try:
             check(self._call.rights, Operation.DELETE, ResourceType.TOPIC, topic)
             log = self._call.services.log_of(topic, partition.partition_index)
+            start_offset = log.log_start_offset
             offset = _delete(self._call, log, partition.offset, now)
+            if log.log_start_offset > start_offset:
+                self._call.note_change("deleted the records of ", [f"{log.name} below offset {log.log_start_offset}"])
             answer |= {"low_watermark": self._low_watermark(log), "error_code": ErrorCode.NONE}
             if answer["low_watermark"] < offset:
                 self.left.append((log, offset, answer))

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from broker.metadata.changes import Planned
+from broker.metadata.staged import Staged
 from broker.metadata.topic import Topic, topic_keys
 from broker.now import Now
 from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceType
@@ -55,12 +56,12 @@ def _names(call: RequestContext, topics: Iterable[Named]) -> Iterator[str]:
 def _begin(call: RequestContext, times: Mapping[Named, int], now: Now) -> Answer | Planned:
     topics, answers = _look_up(call, times)
     _count(call, topics, answers, now)
-
     staged = plan_deletion(topics.values())
+    staged.on_end = lambda: _note(call, staged)
 
     def answer(error: ApiError | None, at: Now) -> Answer:
         for named, topic in topics.items():
-            answers[named] = _deleted(call, topic, error or staged.errors.get(topic.name))
+            answers[named] = _deleted(topic, error or staged.errors.get(topic.name))
         answered = [
             named for named in times if named in answers for _ in range(1 if _is_clear(*named) else times[named])
         ]
@@ -106,10 +107,17 @@ def _count(call: RequestContext, topics: dict[Named, Topic], answers: dict[Named
             answers[named] = _answer(topic.name, topic.id, refusal.code, refusal.message)
 
 
-def _deleted(call: RequestContext, topic: Topic, failure: ApiError | None) -> Answer:
+def _note(call: RequestContext, staged: Staged) -> None:
+    """Write the audit lines of a deletion that has ended, and report what failed."""
+    call.note_topics("deleted", staged.change.topics, staged)
+    for name in staged.change.topics:
+        if (failure := staged.error or staged.errors.get(name)) is not None:
+            call.services.report(f"topic {name} could not be deleted: {failure}")
+
+
+def _deleted(topic: Topic, failure: ApiError | None) -> Answer:
     if failure is None:
         return _answer(topic.name, topic.id, ErrorCode.NONE, None)
-    call.services.report(f"topic {topic.name} could not be deleted: {failure}")
     return _answer(topic.name, topic.id, failure.code, failure.message)
 
 

@@ -69,6 +69,7 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
         made, staged = plan_creation(call.services, may)
     except InvalidSetting:
         return _answer(call, refused | {new.name: ErrorCode.INVALID_CONFIG for new in may})
+    staged.on_end = lambda: call.note_topics("created", staged.change.topics, staged)
     for new, topic in zip(may, made, strict=True):
         if isinstance(topic, ApiError):
             refused[new.name] = topic.code

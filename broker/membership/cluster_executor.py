@@ -208,7 +208,7 @@ class ClusterExecutor:
             self._works.remove(work)
             for driver in work.drivers:
                 driver.cancel()
-            staged.is_done = True
+            staged.end()
             self.on_end(now)
 
     def _is_shown(self, work: _Work) -> bool:

@@ -1,7 +1,7 @@
 """Changes of the metadata: planned by a handler, carried out by an executor, visible once they are stored.
 
     handler    submit(keys, begin)   `begin` checks the request against the metadata and returns a Planned change
-    executor   stage                 carries the change out, and ends it: `Staged.is_done`, with its error
+    executor   stage                 carries the change out, and ends it: `Staged.end`, with its error
     here       ended                 answers the requests, and lets the requests begin that waited
 
 The executor of a server alone writes a file (broker.metadata.file_executor).

@@ -230,7 +230,7 @@ class FileExecutor:
         for staged in write.staged:
             if error is not None:
                 staged.error = _failed(error)
-            staged.is_done = True
+            staged.end()
         if error is not None and not isinstance(error, StorageError):
             trace = "".join(format_exception(error))
             self._report(f"a fault of the broker's own, in a write of the metadata:\n{trace}")

@@ -1,6 +1,6 @@
 """A change that is planned and staged for the next write, with the first logs that it needs and its outcome."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from broker.log.new_logs import NewLog
@@ -23,3 +23,11 @@ class Staged:
     kept: bool = False
     """True if the change failed and could not be taken back."""
     created: list[PartitionLog] = field(default_factory=list)
+    on_end: Callable[[], None] | None = None
+    """Called once the change has ended, also if its client has gone or has had its answer already."""
+
+    def end(self) -> None:
+        """Mark the change as done. Its errors are known by now."""
+        self.is_done = True
+        if self.on_end is not None:
+            self.on_end()

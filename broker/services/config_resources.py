@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from broker.metadata.changes import Planned
@@ -113,13 +114,22 @@ def _begin(call: RequestContext, new_properties: NewProperties, twice: Mapping[i
         properties = {**call.services.metadata.broker_properties, **altered.brokers}
         staged = Staged(replace(staged.change, broker_properties=properties))
 
-    def answer(error: ApiError | None, at: Now) -> Answer:
-        if error is not None:
-            names = ", ".join([*altered.topics, *(name or "all brokers" for name in altered.brokers)])
-            call.services.report(f"settings of {names} could not be altered: {error}")
-        return outcome(error, staged.errors)
+    staged.on_end = partial(_note, call, altered, call.services.metadata.broker_properties, staged)
+    return Planned(staged, lambda error, at: outcome(error, staged.errors))
 
-    return Planned(staged, answer)
+
+def _note(call: RequestContext, altered: _Altered, before: Mapping[str, Properties], staged: Staged) -> None:
+    """Write the audit lines of the topics and brokers whose settings have changed, and report what failed."""
+    if staged.error is not None:
+        names = ", ".join([*altered.topics, *(name or "all brokers" for name in altered.brokers)])
+        call.services.report(f"settings of {names} could not be altered: {staged.error}")
+    topics = (name for name, (topic, properties) in altered.topics.items() if properties != topic.properties)
+    brokers = (
+        f"broker {name}" if name else "all brokers"
+        for name, properties in altered.brokers.items() if properties != before.get(name, {})
+    )  # fmt: skip
+    call.note_topics("altered settings of", topics, staged)
+    call.note_change("altered settings of ", brokers, staged.error)
 
 
 def _check(

@@ -5,7 +5,7 @@ coordinators. It imports and makes the quota manager at its first use, because m
 it makes take what they use as arguments and never import this module.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +23,7 @@ from broker.metadata.file_executor import FileExecutor
 from broker.metadata.image import Image, Node
 from broker.metadata.local_metadata import LocalMetadata
 from broker.metadata.producer_ids import ProducerIds
+from broker.metadata.staged import Staged
 from broker.metadata.topic import Topic
 from broker.metrics import Metrics
 from broker.now import Now
@@ -393,6 +394,29 @@ class RequestContext(NamedTuple):
     def principal(self) -> str:
         """Return the client as Kafka writes it, "User:NAME"."""
         return f"User:{ANONYMOUS}" if self.rights is None else self.rights.principal
+
+    def note_change(
+        self, change: str, things: Iterable[str], failure: ApiError | None = None, *, without_authorizer: bool = False
+    ) -> None:
+        """Write a line of the audit log about what the request has changed, if anything (`AuditLog.changed`).
+
+        Call it once the change is stored, and not with the answer, which a client need not wait for. `things` may be
+        empty. There is no line without an authorizer, unless the change is one that is noted `without_authorizer` too.
+        """
+        if (self.rights is not None or without_authorizer) and (changed := list(things)):
+            principal = None if self.rights is None else self.rights.principal
+            self.services.audit.changed(principal, self.peer, change, changed, failure)
+
+    def note_topics(self, change: str, names: Iterable[str], staged: Staged) -> None:
+        """Write a line about the topics that a change of the metadata has changed, and one about each failure."""
+        topics: dict[str, list[str]] = {}
+        failures: dict[str, ApiError | None] = {}
+        for name in names:
+            failure = staged.error or staged.errors.get(name)
+            failures[str(failure)] = failure
+            topics.setdefault(str(failure), []).append(name)
+        for text, failure in failures.items():
+            self.note_change(f"{change} topics ", topics[text], failure)
 
     def count_mutation(self, partitions: int, strict_from: int, now: Now) -> None:
         """Count partitions that the request creates or deletes, for the quota `controller_mutation_rate` (KIP-599).

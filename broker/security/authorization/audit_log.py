@@ -1,17 +1,21 @@
-"""The audit log: a line for each request that is denied, and for each change of rules and credentials.
+"""The audit log: a line for each request that is denied, and for each that has changed something.
 
-The number of lines in a second is limited, because a client that repeats a denied request must not fill the disk. The
-log then says how many lines it left out. A client's text stands in quotes, without controls, so that it cannot pass for
-another line or another part of a line.
+The number of lines about denied requests in a second is limited, because a client that repeats a denied request must
+not fill the disk. The log then says how many lines it left out. Changes are not limited: for each the broker writes
+more than its line. The line comes with the change, and not with the answer, for which a client need not wait. A
+client's text stands in quotes, without controls, so that it cannot pass for another line or another part of a line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from broker.security.authorization.acl import AclBinding, Operation, PatternType, ResourceType
+from coordination.listing import listed
 
 SECOND_MS = 1_000
 TEXT_MAX = 255
 """A longer text is cut. No name of Kafka's is longer."""
+NAMED_MAX = 20
+"""The things that a line about a change names; a request may change thousands."""
 TYPE_NAMES = {
     ResourceType.TOPIC: "Topic",
     ResourceType.GROUP: "Group",
@@ -46,18 +50,17 @@ class AuditLog:
                 f"resource = {TYPE_NAMES[resource_type]}:LITERAL:{shown(name)} for request = {api}"
             )
 
-    def added(self, principal: str, host: str, binding: AclBinding) -> None:
-        self._report(f"{shown(principal)} from {shown(host)} added an access rule: {described(binding)}")
-
-    def removed(self, principal: str, host: str, binding: AclBinding) -> None:
-        self._report(f"{shown(principal)} from {shown(host)} removed an access rule: {described(binding)}")
-
-    def altered_password(
-        self, principal: str | None, host: str, user: str, mechanism: str, *, is_deleted: bool
+    def changed(
+        self, principal: str | None, host: str, change: str, things: Iterable[str], failure: object = None
     ) -> None:
-        """Note that a client set or deleted a password of SCRAM. Without an authorizer its principal is None."""
+        """Note that a client's request has changed things: "deleted topics " and their names, for example.
+
+        Without an authorizer its principal is None. Text that clients chose freely, such as the name of a group, has to
+        be `shown`. A change with a `failure` may be stored in part: the coordinator of a cluster takes it in pieces.
+        """
         client = shown(host) if principal is None else f"{shown(principal)} from {shown(host)}"
-        self._report(f"{client} {'deleted' if is_deleted else 'set'} the {mechanism} password of user {shown(user)}")
+        outcome = "" if failure is None else f"; this failed, at least in part: {failure}"
+        self._report(f"{client} {change}{listed(things, NAMED_MAX)}{outcome}")
 
     def _has_room(self) -> bool:
         second = self._now_ms() // SECOND_MS
@@ -73,7 +76,7 @@ class AuditLog:
 
 
 def described(binding: AclBinding) -> str:
-    """Return a rule as one line: User:ada is allowed to READ the Topic orders from all hosts."""
+    """Return a rule as one line: User:ada is allowed to READ Topic orders from host *."""
     is_prefix = binding.pattern_type is PatternType.PREFIXED
     verb = "is allowed to" if binding.permission.name == "ALLOW" else "is denied to"
     resources = f"{TYPE_NAMES[binding.resource_type]}{'s that begin with' if is_prefix else ''} {shown(binding.name)}"

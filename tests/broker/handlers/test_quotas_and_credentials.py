@@ -84,7 +84,7 @@ def test_quotas_are_kept_over_a_restart_and_shown(broker, client, version):
 
 def test_the_operator_is_told_who_altered_them(broker, client):
     alter(client, entry(ANN, producer_byte_rate=1024.0))
-    assert broker.reported[-1] == f"{client.conn.peer} altered client quotas"
+    assert broker.reported[-1] == f"{client.conn.peer} altered quotas of user ann"
 
 
 def test_a_filter_finds_by_name_by_default_and_by_type(client):

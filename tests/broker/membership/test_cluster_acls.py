@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.membership.cluster_executor import GIVE_UP_MS
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
     CREATE_ACLS,
@@ -77,3 +78,30 @@ def test_problems_of_the_cluster_are_shown_to_who_may_describe_it(cluster):
     cluster.later(1_000)
     assert ada(cluster, 2).ask(DESCRIBE_CLUSTER, 0, {}).error_message is None
     assert "does not answer since" in cluster.client(2).ask(DESCRIBE_CLUSTER, 0, {}).error_message
+
+
+def lines_about_rules(cluster, broker_id):
+    """Return the lines of a broker's audit log about rules, without the host."""
+    lines = [line for line in cluster.nodes[broker_id].broker.reported if "an access rule" in line]
+    return [f"{line.partition(' ')[0]} {line.partition(' from ')[2].partition(' ')[2]}" for line in lines]
+
+
+RULE = "User:ada is allowed to READ Topic orders from host *"
+
+
+def test_the_broker_that_writes_a_rule_names_the_client(cluster):
+    cluster.client(2).ask(CREATE_ACLS, 3, {"creations": [rule()]})
+    assert lines_about_rules(cluster, 2) == [f"User:ANONYMOUS added an access rule: {RULE}"]
+    assert lines_about_rules(cluster, 1) == lines_about_rules(cluster, 3) == []
+
+
+def test_a_client_is_named_with_the_error_though_it_leaves_while_the_coordinator_is_away(cluster):
+    cluster.nodes[2].coordinator.cut()
+    client = cluster.client(2)
+    client.send(CREATE_ACLS, 3, {"creations": [rule()]})
+    assert not client.answered()
+    client.broker.engine.closed(client.conn)
+    cluster.later(GIVE_UP_MS)
+    (line,) = lines_about_rules(cluster, 2)
+    assert line.startswith(f"User:ANONYMOUS added an access rule: {RULE}; this failed, at least in part: ")
+    assert line.endswith("the change may have been made, or not")

@@ -53,14 +53,21 @@ def test_a_second_has_a_few_lines_and_the_next_one_says_how_many_were_left_out(l
 
 
 def test_a_change_of_a_rule_is_a_line(log, lines):
-    log.added("User:root", "10.0.0.1:999", BINDING)
-    log.removed("User:root", "10.0.0.1:999", BINDING._replace(permission=Permission.DENY))
+    rules = [BINDING, BINDING._replace(permission=Permission.DENY)]
+    log.changed("User:root", "10.0.0.1:999", "added an access rule: ", map(described, rules[:1]))
+    log.changed("User:root", "10.0.0.1:999", "removed an access rule: ", map(described, rules[1:]), "no session")
     assert lines == [
         "User:root from 10.0.0.1:999 added an access rule: "
         "User:ada is allowed to READ Topics that begin with ord from host *",
         "User:root from 10.0.0.1:999 removed an access rule: "
-        "User:ada is denied to READ Topics that begin with ord from host *",
+        "User:ada is denied to READ Topics that begin with ord from host *; this failed, at least in part: no session",
     ]
+
+
+def test_each_change_is_a_line_however_many_there_are_in_a_second(log, lines):
+    for number in range(5):
+        log.changed("User:ada", "10.0.0.1:999", "deleted topics ", [f"orders-{number}"])
+    assert len(lines) == 5
 
 
 @pytest.mark.parametrize(
