@@ -60,7 +60,11 @@ def _elect(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
         results = [{"topic": topic, "partition_result": rows} for topic, rows in by_topic.items()]
         return {"throttle_time": 0, "error_code": answer.error_code, "replica_election_results": results}
 
-    return asked_of_controller(call.services, ElectLeaders(kind, partitions), encode, now)
+    def note(answer: Answer) -> None:
+        elected = [f"{topic}-{index}" for (topic, index), (code, _) in answer.elections.items() if not code]
+        call.note_change(f"held {'an' if kind == 'unclean' else 'a'} {kind} election for ", elected)
+
+    return asked_of_controller(call.services, ElectLeaders(kind, partitions), encode, now, note)
 
 
 def _partitions_by_topic(call: RequestContext, refused: ApiError | None) -> list[tuple[str, Sequence[int]]]:

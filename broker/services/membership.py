@@ -17,13 +17,21 @@ def member_of(services: BrokerServices) -> Member:
 
 
 def asked_of_controller(
-    services: BrokerServices, request: Request, encode: Callable[[Answer], dict[str, Any]], now: Now
+    services: BrokerServices,
+    request: Request,
+    encode: Callable[[Answer], dict[str, Any]],
+    now: Now,
+    on_answer: Callable[[Answer], None] = lambda answer: None,
 ) -> dict[str, Any] | Delayed[dict[str, Any]]:
-    """Return the controller's answer to a request; NOT_CONTROLLER if that is another broker."""
+    """Return the controller's answer to a request; NOT_CONTROLLER if that is another broker.
+
+    `on_answer` is called with the controller's answer, also if the client has gone.
+    """
     answers: list[Answer] = []
 
     def answered(answer: Answer, at: Now) -> None:
         answers.append(answer)
+        on_answer(answer)
         services.purgatory.touch(request, at)
 
     member_of(services).submit(request, answered, now)

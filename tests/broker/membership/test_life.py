@@ -14,6 +14,7 @@ from tests.broker.membership.cluster_steps import alter
 from tests.broker.membership.replicated_cluster import ReplicatedCluster
 
 ALL = (1, 2, 3)
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TOPIC = 2
 LOG_FILE = "flights-0/00000000000000000000.log"
 JOINED_MS = 5_000
@@ -374,6 +375,24 @@ def test_copies_that_an_empty_leader_cuts_whole_say_what_they_drop():
         dropped, committed = line.split(": ")
         assert dropped == "flights-0 drops 3 records, at offsets 0 to 2, which its leader does not have"
         assert committed == "it was elected without them, and at least 3 of them were committed"
+
+
+def test_an_unclean_election_that_an_operator_asks_for_is_a_line_of_the_audit_log():
+    cluster = ReplicatedCluster(authorizer_class_name=STANDARD, super_users="User:ANONYMOUS")
+    cluster.create("flights", min_insync_replicas=1)
+    cluster.later(JOINED_MS)
+    for broker_id in ALL:
+        cluster.stop(broker_id)
+    cluster.restart(3, storage=MemoryStorage())
+    cluster.later(JOINED_MS)
+    fields = {"election_type": 1, "topic_partitions": None, "timeout": 10_000}
+    for _ in range(2):  # the second one elects nobody
+        client = cluster.client(3)
+        client.send(ELECT_LEADERS, 2, fields)
+        client.broker.engine.closed(client.conn)
+        cluster.later(JOINED_MS)
+    (line,) = (line for line in cluster.nodes[3].reported if "election" in line and line.startswith("User:ANONYMOUS"))
+    assert line.endswith("held an unclean election for flights-0")
 
 
 def test_of_replicas_that_are_all_empty_the_first_leads(cluster):
