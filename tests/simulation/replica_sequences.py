@@ -1,10 +1,32 @@
 """Sequences of steps that the world of replicas (replica_world.py) hardly ever makes at random."""
 
+from broker.log.cut_log import CutLog
+
 ROUNDS_MAX = 200
+KILLS_IN_CUTS_EVERY = 8
+"""Each so many seeds kill brokers in the middle of truncations, and soon cut their power."""
 
 
 class ReplicaSequences:
-    """Sequences for a world whose logs are equal, and whose brokers all run."""
+    """Sequences of steps. `lead_a_log_begun_anew` wants a world whose logs are equal, and whose brokers all run."""
+
+    def kill_in_a_cut(self, node):
+        """Kill a broker while it cuts a log, and cut its power after the next start. Return False if it cuts none.
+
+        The kill leaves the cut half done, and what it did is on no disk yet (rule S5).
+        """
+        cuts = [job for job in node.jobs if isinstance(job, CutLog)]
+        if self.is_quiet or self.seed % KILLS_IN_CUTS_EVERY or not cuts:
+            return False
+        if not node.is_interrupted(cuts[0].run):
+            node.jobs.remove(cuts[0])
+            node.manager.synced(cuts[0])
+            return True
+        self.counts["kills in cuts"] += 1
+        for power in (False, True):
+            self.die(node, power=power)
+            self.start(node)
+        return True
 
     def lead_a_log_begun_anew(self, partition):
         """All records are deleted while a follower is away; it begins anew, and leads before it has copied a record.

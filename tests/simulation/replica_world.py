@@ -242,7 +242,7 @@ class ReplicaWorld(ReplicaClients, ReplicaFetches, ReplicaSequences):
 
     def run_jobs(self, node, number):
         for _ in range(number):
-            if node.is_up:
+            if node.is_up and not self.kill_in_a_cut(node):
                 self.touch(node, node.run_job)
 
     def checkpoint(self, node):
