@@ -396,27 +396,25 @@ class RequestContext(NamedTuple):
         return f"User:{ANONYMOUS}" if self.rights is None else self.rights.principal
 
     def note_change(
-        self, change: str, things: Iterable[str], failure: ApiError | None = None, *, without_authorizer: bool = False
+        self, change: str, names: Iterable[str], failure: object = None, *, without_authorizer: bool = False
     ) -> None:
         """Write a line of the audit log about what the request has changed, if anything (`AuditLog.changed`).
 
-        Call it once the change is stored, and not with the answer, which a client need not wait for. `things` may be
+        Call it once the change is stored, and not with the answer, which a client need not wait for. `names` may be
         empty. There is no line without an authorizer, unless the change is one that is noted `without_authorizer` too.
         """
-        if (self.rights is not None or without_authorizer) and (changed := list(things)):
+        if (self.rights is not None or without_authorizer) and (changed := list(names)):
             principal = None if self.rights is None else self.rights.principal
             self.services.audit.changed(principal, self.peer, change, changed, failure)
 
     def note_topics(self, change: str, names: Iterable[str], staged: Staged) -> None:
         """Write a line about the topics that a change of the metadata has changed, and one about each failure."""
-        topics: dict[str, list[str]] = {}
-        failures: dict[str, ApiError | None] = {}
+        topics: dict[str | None, list[str]] = {}
         for name in names:
             failure = staged.error or staged.errors.get(name)
-            failures[str(failure)] = failure
-            topics.setdefault(str(failure), []).append(name)
-        for text, failure in failures.items():
-            self.note_change(f"{change} topics ", topics[text], failure)
+            topics.setdefault(None if failure is None else str(failure), []).append(name)
+        for reason, alike in topics.items():
+            self.note_change(f"{change} topics ", alike, reason)
 
     def count_mutation(self, partitions: int, strict_from: int, now: Now) -> None:
         """Count partitions that the request creates or deletes, for the quota `controller_mutation_rate` (KIP-599).

@@ -4,7 +4,7 @@ from broker.log.cut_log import CutLog
 
 ROUNDS_MAX = 200
 KILLS_IN_CUTS_EVERY = 8
-"""Each so many seeds kill brokers in the middle of truncations, and soon cut their power."""
+"""One seed in so many kills brokers in the middle of truncations, and then cuts their power."""
 
 
 class ReplicaSequences:

@@ -51,7 +51,7 @@ class AuditLog:
             )
 
     def changed(
-        self, principal: str | None, host: str, change: str, things: Iterable[str], failure: object = None
+        self, principal: str | None, host: str, change: str, names: Iterable[str], failure: object = None
     ) -> None:
         """Note that a client's request has changed things: "deleted topics " and their names, for example.
 
@@ -60,7 +60,7 @@ class AuditLog:
         """
         client = shown(host) if principal is None else f"{shown(principal)} from {shown(host)}"
         outcome = "" if failure is None else f"; this failed, at least in part: {failure}"
-        self._report(f"{client} {change}{listed(things, NAMED_MAX)}{outcome}")
+        self._report(f"{client} {change}{listed(names, NAMED_MAX)}{outcome}")
 
     def _has_room(self) -> bool:
         second = self._now_ms() // SECOND_MS

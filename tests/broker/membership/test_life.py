@@ -10,11 +10,11 @@ from broker.metadata.topic import NO_LEADER
 from broker.wire.errors import ErrorCode
 from flakelog.operations.directory_check import CLAIMS
 from tests.broker.engine_client import ELECT_LEADERS
+from tests.broker.handlers.rights_client import STANDARD
 from tests.broker.membership.cluster_steps import alter
 from tests.broker.membership.replicated_cluster import ReplicatedCluster
 
 ALL = (1, 2, 3)
-STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TOPIC = 2
 LOG_FILE = "flights-0/00000000000000000000.log"
 JOINED_MS = 5_000
@@ -357,17 +357,24 @@ def test_an_unclean_election_takes_a_copy_with_records_before_an_empty_one():
     assert cluster.ends("flights") == dict.fromkeys(ALL, 1)
 
 
+UNCLEAN = {"election_type": 1, "topic_partitions": None, "timeout": 10_000}
+
+
+def start_alone_and_empty(cluster, broker_id):
+    """Stop all brokers, and start one of them with an empty directory."""
+    for stopped in ALL:
+        cluster.stop(stopped)
+    cluster.restart(broker_id, storage=MemoryStorage())
+    cluster.later(JOINED_MS)
+
+
 def test_copies_that_an_empty_leader_cuts_whole_say_what_they_drop():
     """An operator has asked for it. The high watermark of a broker that has just started may be late."""
     cluster = PoweredCluster(min_insync_replicas=1)
     assert cluster.produce("flights", b"b", b"c") == (ErrorCode.NONE, 1)
     cluster.later(JOINED_MS)
-    for broker_id in ALL:
-        cluster.stop(broker_id)
-    cluster.restart(3, storage=MemoryStorage())
-    cluster.later(JOINED_MS)
-    fields = {"election_type": 1, "topic_partitions": None, "timeout": 10_000}
-    assert cluster.client(3).ask(ELECT_LEADERS, 2, fields).error_code == 0
+    start_alone_and_empty(cluster, 3)
+    assert cluster.client(3).ask(ELECT_LEADERS, 2, UNCLEAN).error_code == 0
     cluster.start(1, 2)
     assert cluster.leadership.leader == 3 and cluster.ends("flights") == dict.fromkeys(ALL, 0)
     for broker_id in (1, 2):
@@ -381,16 +388,9 @@ def test_an_unclean_election_that_an_operator_asks_for_is_a_line_of_the_audit_lo
     cluster = ReplicatedCluster(authorizer_class_name=STANDARD, super_users="User:ANONYMOUS")
     cluster.create("flights", min_insync_replicas=1)
     cluster.later(JOINED_MS)
-    for broker_id in ALL:
-        cluster.stop(broker_id)
-    cluster.restart(3, storage=MemoryStorage())
-    cluster.later(JOINED_MS)
-    fields = {"election_type": 1, "topic_partitions": None, "timeout": 10_000}
-    for _ in range(2):  # the second one elects nobody
-        client = cluster.client(3)
-        client.send(ELECT_LEADERS, 2, fields)
-        client.broker.engine.closed(client.conn)
-        cluster.later(JOINED_MS)
+    start_alone_and_empty(cluster, 3)
+    for _ in range(2):  # the second election changes no leader
+        assert cluster.client(3).ask(ELECT_LEADERS, 2, UNCLEAN).error_code == 0
     (line,) = (line for line in cluster.nodes[3].reported if "election" in line and line.startswith("User:ANONYMOUS"))
     assert line.endswith("held an unclean election for flights-0")
 

@@ -96,7 +96,7 @@ def test_spark_reads_messages_of_one_size_and_of_many_with_keys():
 
 @pytest.mark.soak
 def test_every_row_gives_figures_for_each_contender():
-    """It takes more time than any other test of this folder: 5 minutes on two quiet cores."""
+    """It takes more time than any other test of this folder: 7 minutes beside other work."""
     report = figures(seconds=ALL_ROWS_SECONDS)
     assert report["rows"].keys() | report["skipped"].keys() == ROWS.keys()
     if report["skipped"].keys() - BROUGHT_BY_MAVEN:
