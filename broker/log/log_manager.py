@@ -14,7 +14,6 @@ The engine drives them all through this class: it calls `tick` when `next_deadli
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from uuid import UUID
 
 from broker.log import log_closing
@@ -141,12 +140,6 @@ class LogManager:
     def check_new(self, partitions: Iterable[str]) -> None:
         """Raise ApiError if one of these partitions that are to be created has records already."""
         self._strays.check(partitions)
-
-    def first_new(self, logs: Mapping[tuple[str, int], NewLog]) -> dict[tuple[str, int], NewLog]:
-        """Return the logs of new partitions that are created at once; the others follow (broker.log.new_logs)."""
-        copied = {key: new for key, new in logs.items() if new.has_copies}
-        others = ((key, new) for key, new in logs.items() if not new.has_copies)
-        return copied | dict(islice(others, self.config.max_new_logs_at_once))
 
     def create(self, logs: Mapping[tuple[str, int], NewLog]) -> list[PartitionLog]:
         """Create logs; `add_new` registers them. Raise StorageError or LogDamaged, with none left behind.

@@ -11,6 +11,7 @@ first records (`Durability.is_named`), because an empty log that lost them is ma
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -33,6 +34,13 @@ class NewLog(NamedTuple):
     topic_id: UUID
     has_copies: bool = False
     """True if other brokers have copies of the partition."""
+
+
+def made_at_once(logs: Mapping[Key, NewLog], config: BrokerConfig) -> dict[Key, NewLog]:
+    """Return those of new logs that are made at once."""
+    copied = {key: new for key, new in logs.items() if new.has_copies}
+    others = ((key, new) for key, new in logs.items() if not new.has_copies)
+    return copied | dict(islice(others, config.max_new_logs_at_once))
 
 
 def make_directories(storage: Storage, logs: Iterable[Key]) -> None:

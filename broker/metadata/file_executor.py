@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from broker.log.io_jobs import MetadataJob, PutAway, WriteMetadata
 from broker.log.log_manager import LogManager
-from broker.log.new_logs import make_directories
+from broker.log.new_logs import made_at_once, make_directories
 from broker.log.recovery.recovery import LogDamaged
 from broker.log.storage.port import StorageError
 from broker.metadata.change import Change
@@ -164,7 +164,7 @@ class FileExecutor:
     def _write(self, write: _Write) -> None:
         """Store changes and create their logs, in a worker thread. Raise StorageError if nothing was stored."""
         writing = self._save_first(write)
-        first = [(staged, self._logs.first_new(staged.logs)) for staged in writing if staged.logs]
+        first = [(staged, made_at_once(staged.logs, self._logs.config)) for staged in writing if staged.logs]
         with suppress(StorageError):  # one wait for the disk; if it fails, the requests that need it fail below
             make_directories(self._logs.storage, (key for _, logs in first for key in logs))
         for staged, logs in first:
