@@ -308,11 +308,11 @@ class Machine:
             self.process.do(self.process.shut_down)
 
     def stopped(self, process):
-        """End a process that was stopped cleanly: its logs are closed."""
+        """End a process that was stopped: its logs are closed. A disk that fails lets no stop be clean."""
         if self.process is process:
             process.broker.services.close()
             self.kill(at_once=True)
-            self.is_clean = True
+            self.is_clean = not self.storage.failing_syncs
 
     def heal_disk(self):
         """Make room on the disk. Its broker starts again if the disk failed, which takes logs offline."""
