@@ -143,6 +143,7 @@ class _Order:
             lambda directory: check_directory(services, directory),
             self._to_lead if self._epochs is not None and self._epochs.error is not None else self._opened_anew(),
             services.logs.is_offline,
+            services.logs.waits_for_space,
             replicates=services.replicates,
         )
         for problem in plan.problems:

@@ -198,6 +198,11 @@ class LogManager:
         log = self._logs.get((topic, partition))
         return (topic, partition) in self._offline if log is None else log.offline is not None
 
+    def waits_for_space(self, topic: str, partition: int) -> bool:
+        """Return True if a partition is offline until the disk has space. Its files have all that they had."""
+        key = topic, partition
+        return key in self._opener.unopened or self._truncations.waits_for_space(key)
+
     @property
     def offline(self) -> dict[str, str]:
         """Return the reasons why partitions are offline, by partition name."""

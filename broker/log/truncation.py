@@ -156,6 +156,10 @@ class Truncations:
         """Return when `tick` is due; None without a deadline."""
         return None if not self._postponed else self._retry_ms or 0
 
+    def waits_for_space(self, key: Key) -> bool:
+        """Return True if the next step of a truncation is done when the disk has space."""
+        return key in self._postponed
+
     def _go_on(self) -> None:
         postponed, self._postponed = self._postponed, {}
         to_lower = []

@@ -71,14 +71,16 @@ def plan_leader_and_isr(
     check_directory: CheckDirectory,
     unwritten: Collection[tuple[str, int]] = (),
     is_offline: Callable[[str, int], bool] = lambda topic, partition: False,
+    waits_for_space: Callable[[str, int], bool] = lambda topic, partition: False,
     *,
     replicates: bool = True,
 ) -> HostedPlan:
     """Plan LeaderAndIsr. `settings_of` returns the settings of a topic by its name.
 
     `unwritten` are partitions whose new leader epochs could not be written to the disk. They are not led. With
-    `is_offline`, a partition of several copies whose log is offline is refused, so that another broker leads it. A
-    broker that does not replicate refuses all partitions of several copies: it would answer acks=all alone.
+    `is_offline`, a partition of several copies whose log is offline is refused, so that another broker leads it. With
+    `waits_for_space`, such a log has lost nothing: it is online again when the disk has space. A broker that does not
+    replicate refuses all partitions of several copies: it would answer acks=all alone.
     """
     plan = HostedPlan()
     shared: list[str] = []
@@ -96,7 +98,9 @@ def plan_leader_and_isr(
             partitions += [UNHOSTED] * (number + 1 - len(partitions))
             held = partitions[number]
             has_copies = len(state.replicas) > 1
-            if has_copies and replicates and is_offline(name, number):
+            if has_copies and replicates and waits_for_space(name, number):
+                _refuse_whole(plan, name, number)
+            elif has_copies and replicates and is_offline(name, number):
                 plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
             elif broker_id not in state.replicas or not _is_later(state, held, broker_id):
                 plan.refused[name, number] = ErrorCode.STALE_CONTROLLER_EPOCH
@@ -121,7 +125,7 @@ def plan_leader_and_isr(
 
 
 def _refuse_whole(plan: HostedPlan, name: str, number: int) -> None:
-    """Refuse a partition that this broker cannot lead or follow now, whose log is as it was."""
+    """Refuse a partition that this broker cannot lead or follow now, whose log has lost nothing."""
     plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
     plan.kept.add((name, number))
 

@@ -77,9 +77,10 @@ def test_messages_that_only_the_journal_has_come_when_there_is_space():
     assert answer.topics[0].name == "flights" and answer.topics[0].partitions[0].leader_id == -1
     refused = client.produce("flights", b"x")
     assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert "opened when the disk has space" in broker.services.logs.offline["flights-0"]
+    logs = broker.services.logs
+    assert "opened when the disk has space" in logs.offline["flights-0"] and logs.waits_for_space("flights", 0)
     free(broker)
-    assert broker.services.logs.offline == {}
+    assert logs.offline == {} and not logs.waits_for_space("flights", 0)
     assert client.ask(METADATA, 9, fields).topics[0].partitions[0].leader_id == 1
     assert broker.connect().fetch("flights") == VALUES
     assert client.produce("flights", b"x").base_offset == len(VALUES)

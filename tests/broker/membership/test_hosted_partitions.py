@@ -26,6 +26,12 @@ def lead(hosted, *leaders, topic="flights", check=lambda directory: None, **more
     return plan
 
 
+def lead_offline(hosted, **offline):
+    """Plan a LeaderAndIsr for a partition of two copies whose log is offline."""
+    order = leader_and_isr("flights", (0, OWN, 0), replicas=(OWN, 2))
+    return plan_leader_and_isr(hosted, OWN, order.topic_states, lambda name: {}, lambda directory: None, **offline)
+
+
 def stop(hosted, *partitions, topic="flights", **more):
     plan = plan_stop_replica(hosted, OWN, stop_replica(topic, *partitions, **more).topic_states)
     hosted.apply([Change(plan.topics)])
@@ -51,6 +57,16 @@ def test_a_later_leader_epoch_is_taken_and_makes_no_log(hosted):
     lead(hosted, (0, OWN, 0))
     plan = lead(hosted, (0, -1, 3), replicas=(OWN,))
     assert not plan.new and leaders(hosted) == [(-1, 3)]
+
+
+def test_a_log_whose_disk_failed_is_refused_and_may_have_lost_records(hosted):
+    plan = lead_offline(hosted, is_offline=lambda topic, partition: True)
+    assert plan.refused == {("flights", 0): ErrorCode.KAFKA_STORAGE_ERROR} and not plan.kept
+
+
+def test_a_log_that_waits_for_space_is_refused_and_has_lost_nothing(hosted):
+    plan = lead_offline(hosted, is_offline=lambda *key: True, waits_for_space=lambda *key: key == ("flights", 0))
+    assert plan.refused == {("flights", 0): ErrorCode.KAFKA_STORAGE_ERROR} and plan.kept == {("flights", 0)}
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])

@@ -61,6 +61,34 @@ def test_a_full_disk_costs_no_trust_so_that_its_broker_leads_once_there_is_room(
     assert cluster.consume("flights") == [b"a"]
 
 
+def test_a_truncation_that_waits_for_room_costs_no_trust_so_that_its_broker_leads_once_there_is_room():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    cluster.later(FETCHED_MS)
+    cluster.kill_and_expire(3)
+    cluster.cut_pairs = {(2, 1)}
+    cluster.later(FETCHED_MS)
+    cluster.produce("flights", b"alone", acks=1)
+    cluster.kill_and_expire(1)
+    cluster.later(1_000)
+    assert cluster.leader("flights") == 2 and cluster.isr("flights") == (2,), "broker 1 may still lead"
+    cluster.cut_pairs = set()
+    cluster.restart(1)
+    cluster.nodes[1].storage.free_bytes = 0
+    cluster.later(3_000)
+    assert "when the disk has space" in cluster.nodes[1].broker.services.logs.offline["flights-0"]
+    cluster.kill_and_expire(2)
+    cluster.later(1_000)
+    assert cluster.leader("flights") == NO_LEADER
+    cluster.nodes[1].storage.free_bytes = None
+    cluster.later(15_000)
+    assert cluster.leader("flights") == 1 and cluster.ends("flights") == {1: 1}
+    cluster.restart(2)
+    cluster.later(15_000)
+    assert set(cluster.isr("flights")) == {1, 2} and cluster.consume("flights") == [b"a"]
+
+
 def diverged(cluster):
     """Let broker 1 have a record that 2 and 3 lack, and let it come back as their follower, its jobs held."""
     cluster.create("flights")
