@@ -282,7 +282,7 @@ class ReplicatedClusterWorld(ClusterWorld):
 
     def _check_quiet(self):
         super()._check_quiet()
-        check_copies(self.ensemble.image(), self.processes())
+        check_copies(self.ensemble.image(), self.processes(), self.oracle.unclean_epochs)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@
     not in sync     a replica is not in the ISR, although the cluster is healed
     copies differ   two replicas of a partition have other records, offsets or ids. Each compacts its own log, so that
                     one may have records that another has removed already: then the last records of all keys are equal
+
+An unclean election may take the record by which a replica has removed earlier ones of its key. That replica has no
+record of the key then, as with Kafka, so only the keys that all replicas have are compared.
 """
 
 from broker.cluster.documents import DELETE_TOPICS, NO_LEADER, LeaderAndIsr, broker_path, state_path
@@ -36,8 +39,11 @@ def check_leaders(ensemble, safe_members):
         assert is_led or not trusted, f"offline: {name} has no leader, and {trusted} are trusted: {state}"
 
 
-def check_copies(image, processes):
-    """Check that all replicas are in sync and have the same logs, given the image of the nodes."""
+def check_copies(image, processes, unclean):
+    """Check that all replicas are in sync and have the same logs, given the image of the nodes.
+
+    `unclean` has the (topic id, partition) whose committed records an election may have lost.
+    """
     by_id = {process.id: process for process in processes}
     for partition, row in image.items():
         name = f"{partition.topic}-{partition.partition}"
@@ -49,6 +55,8 @@ def check_copies(image, processes):
             contents = [content_of(log, start) for log in logs]
         else:
             contents = [latest_of(log, start) for log in logs]
+            if (logs[0].topic_id, logs[0].partition) in unclean:
+                contents = with_common_keys(contents)
         for broker_id, content in zip(row.replicas, contents, strict=True):
             message = f"copies differ: {name} of {broker_id} and of {row.replicas[0]}: {content}, {contents[0]}"
             assert content == contents[0], message
@@ -92,3 +100,9 @@ def latest_of(log, start):
                     if record.offset >= start:
                         latest[record.key] = record.offset, record.value, ids[record.offset]
     return log.log_end_offset, log.high_watermark, log.last_id, latest
+
+
+def with_common_keys(contents):
+    """Return the contents of `latest_of` without the keys that one of them lacks."""
+    common = set.intersection(*(set(latest) for *_, latest in contents))
+    return [(*ends, {key: latest[key] for key in common}) for *ends, latest in contents]
