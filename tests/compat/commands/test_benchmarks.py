@@ -23,6 +23,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 ALONE = {
     "fetch-1k", "fetch-default", "trickle-1000", "list-offsets", "fetch-small", "java-consumer", "spark-connector",
     "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch",
+    "replicas-produce-100", "replicas-produce-100-3p", "replicas-produce-1k", "replicas-produce-1k-3p",
+    "replicas-100-50p", "replicas-sync-100", "replicas-stop",
     *(row.name for row in compaction.ROWS), *(row.name for row in mirrors.ROWS),
 }  # fmt: skip
 BROUGHT_BY_MAVEN = {
@@ -53,7 +55,7 @@ def figures(*rows, **limit):
     """Run the rows with these names, or all rows. Return the report; each contender has figures above 0."""
     report = json.loads(bench("--quick", "--json", *rows, **limit))
     for row, contenders in report["rows"].items():
-        assert len(contenders) > 1 or row in ALONE, f"{row} stands alone"
+        assert (len(contenders) == 1) == (row in ALONE), f"{row} has {list(contenders)}"
         for who, units in contenders.items():
             rates = [spread for unit, spread in units.items() if not may_be_nothing(unit)]
             assert rates and all(0 < spread["least"] <= spread["median"] <= spread["most"] for spread in rates), who
