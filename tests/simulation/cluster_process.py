@@ -142,6 +142,7 @@ class Process(ClusterNode):
             least = max(epoch, self._least_controller_epoch)
             assert order.controller_epoch >= least, f"E2: {self.id} takes an order of a controller before {least}"
             assert order.broker_epoch >= broker_epoch, f"E3: {self.id} takes an order for an earlier life"
+            self.world.ordered(self, order)
         return error
 
     def _check_hosted(self):

@@ -183,6 +183,9 @@ class ClusterWorld(Timeline):
     def registered(self, process, broker_epoch):
         """Take note of a registration, whose process may have died since it asked for it."""
 
+    def ordered(self, process, order):
+        """Take note of an order that a process takes."""
+
     def opened(self, process):
         """Take note that a process has opened its logs."""
 

@@ -22,6 +22,7 @@ from broker.cluster.documents import (
 from broker.group.offset_records import partition_of
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.stamping.id_stamper import AheadIds
+from broker.wire.inter_broker import LeaderAndIsrRequest
 from tests.broker.cluster.watched_ensemble import is_unclean
 from tests.simulation.cluster_clients import Producer, Reader, TransactionalProducer
 from tests.simulation.cluster_group import Committer, GroupMember
@@ -111,6 +112,12 @@ class ReplicatedClusterWorld(ClusterWorld):
         self._safe.registered(process.id, self.ensemble.nodes[broker_path(process.id)])
         if process in self._powerless:
             self.ensemble.lose_power(process.id, broker_epoch)
+
+    def ordered(self, process, order):
+        if isinstance(order, LeaderAndIsrRequest) and process.storage.free_bytes is not None:
+            for topic in order.topic_states:
+                for state in topic.partition_states:
+                    self._safe.ordered(process.id, TopicPartition(topic.topic_name, state.partition_index))
 
     def pumped(self, process):
         self.oracle.committed.check_leaders(process)

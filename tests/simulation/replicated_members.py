@@ -7,7 +7,8 @@ leader and controller hear of that at different times.
 
 A broker may come back untrusted although its disk has everything. Its directory cannot tell, because its last life
 ended before the first order, and the `state` names that life. Or a log was offline at the stop, for want of space. A
-member whose disk had no room for a log is not counted, because a broker without a log cannot say that it lost nothing.
+member whose disk had no room for a log is not counted until it joins the ISR anew, because a broker without a log
+cannot say that it lost nothing. It may have made the log when the controller hears that it could not.
 """
 
 from broker.cluster.documents import NO_LIFE, Registration, broker_path
@@ -22,19 +23,30 @@ class SafeMembers:
     def __init__(self, has_log):
         self._safe = {}
         self._has_log = has_log
+        self._without_room = set()
+        """(broker, partition) whose log was ordered while the broker's disk was full."""
 
     def of(self, partition):
         return self._safe.get(partition, {})
 
     def decided(self, partition, earlier, state, min_isr, *, is_unclean):
         """Note another state of a partition. `min_isr` is None if it was changed."""
+        self._without_room -= {(member, partition) for member in state.isr if member not in earlier.isr}
         if is_unclean or min_isr is None or len(state.isr) >= min_isr:
             self._safe.pop(partition, None)
         else:
-            leave = [m for m in earlier.isr if m not in state.isr and self._has_log(m, partition)]
+            leave = [m for m in earlier.isr if m not in state.isr and self._had_log(m, partition)]
             safe = {**self.of(partition), **{member: earlier.lives.get(member) for member in leave}}
             lives = {member: state.lives.get(member, life) for member, life in safe.items()}
             self._safe[partition] = {member: life for member, life in lives.items() if member not in state.isr}
+
+    def _had_log(self, member, partition):
+        return (member, partition) not in self._without_room and self._has_log(member, partition)
+
+    def ordered(self, broker_id, partition):
+        """Note that a broker whose disk is full takes an order for a partition."""
+        if not self._has_log(broker_id, partition):
+            self._without_room.add((broker_id, partition))
 
     def registered(self, broker_id, node):
         """Note a broker's registration: in this life and all later ones it is as trusted as it says now."""
@@ -49,6 +61,7 @@ class SafeMembers:
 
     def forget(self, topic):
         self._safe = {partition: members for partition, members in self._safe.items() if partition.topic != topic}
+        self._without_room = {key for key in self._without_room if key[1].topic != topic}
 
 
 def is_trusted(recorded, broker_id, node):
