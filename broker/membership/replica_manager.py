@@ -101,11 +101,12 @@ class ReplicaManager:
 
         On a full disk the high watermarks of before stay, which are lower.
         """
-        self.life.close(has_lost=any(log.offline is not None for log in self._copied.values()))
+        logs = self._ports.logs
+        self.life.close(has_lost=any(logs.is_offline(*key) and not logs.waits_for_space(*key) for key in self._copied))
         data = self._encode()
         if data != self._written:
             try:
-                self._ports.logs.storage.replace(offset_checkpoint.FILE, data)
+                logs.storage.replace(offset_checkpoint.FILE, data)
             except StorageError as error:
                 self._ports.report(f"the high watermarks could not be written: {error}")
 

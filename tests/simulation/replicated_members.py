@@ -6,9 +6,9 @@ has failed, or its broker comes back untrusted (rule W2). Partitions whose min.i
 leader and controller hear of that at different times.
 
 A broker may come back untrusted although its disk has everything. Its directory cannot tell, because its last life
-ended before the first order, and the `state` names that life. Or a log was offline at the stop, for want of space. A
-member whose disk had no room for a log is not counted until it joins the ISR anew, because a broker without a log
-cannot say that it lost nothing. It may have made the log when the controller hears that it could not.
+ended before the first order, and the `state` names that life. A member whose disk had no room for a log is not counted
+until it joins the ISR anew, because a broker without a log cannot say that it lost nothing. It may have made the log
+when the controller hears that it could not.
 """
 
 from broker.cluster.documents import NO_LIFE, Registration, broker_path

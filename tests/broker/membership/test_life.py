@@ -205,6 +205,21 @@ def test_so_does_one_that_goes_offline_at_the_stop(cluster):
     assert cluster.life(3) == Life(False, last)
 
 
+def test_a_truncation_that_waits_for_space_at_the_stop_loses_nothing(cluster):
+    cluster.produce_alone("flights")
+    cluster.cut_pairs = set()
+    cluster.kill_and_expire(1)
+    cluster.produce("flights", b"b")
+    cluster.restart(1)
+    cluster.nodes[1].storage.free_bytes = 0
+    cluster.later(JOINED_MS)
+    assert "when the disk has space" in cluster.nodes[1].broker.services.logs.offline["flights-0"]
+    cluster.stop(1)
+    cluster.nodes[1].storage.free_bytes = None
+    cluster.start(1)
+    assert cluster.life(1).whole and set(cluster.isr("flights")) == set(ALL)
+
+
 def test_a_session_that_ends_leaves_the_other_logs_of_its_process_whole(cluster):
     last = cluster.epoch(3)
     cluster.lose_log(3)
