@@ -10,6 +10,7 @@ No order is answered before the directory names this broker's life (rule W1), no
 deleted partition of the same name.
 """
 
+from collections.abc import Collection
 from typing import Any, TypeAlias
 
 from broker.log.epochs_begun import WriteEpochsBegun
@@ -135,17 +136,7 @@ class _Order:
         refusal = self._member.refusal_of_order(self._call.request, now)  # another life may have begun meanwhile
         if refusal:
             return {"error_code": refusal, "topics": ()}
-        plan = plan_leader_and_isr(
-            services.hosted,
-            services.node.id,
-            self._call.request.topic_states,
-            self._member.settings_of,
-            lambda directory: check_directory(services, directory),
-            self._to_lead if self._epochs is not None and self._epochs.error is not None else self._opened_anew(),
-            services.logs.is_offline,
-            services.logs.waits_for_space,
-            replicates=services.replicates,
-        )
+        plan = self._plan()
         for problem in plan.problems:
             services.report(problem)
         if services.replication is not None:
@@ -161,22 +152,37 @@ class _Order:
             return _answer(self._call, plan)
 
         def answer(error: ApiError | None, at: Now) -> Answer:
-            return _answer(self._call, plan) if error is None else self._not_stored(plan, error, at)
+            return _answer(self._call, plan) if error is None else self._not_stored(plan.new, error, at)
 
         return Planned(Staged(Change(plan.topics), logs), answer)
 
-    def _not_stored(self, plan: HostedPlan, error: ApiError, now: Now) -> Answer:
-        """Refuse the topics with new partitions, because the file could not be written. The others need no file: a full
-        disk shall not keep their records from readers. Settings may have been altered since the plan was made."""
+    def _plan(self, new: Collection[tuple[str, int]] = ()) -> HostedPlan:
+        """Plan the order, without these new partitions."""
+        services = self._call.services
+        has_failed = self._epochs is not None and self._epochs.error is not None
+        return plan_leader_and_isr(
+            services.hosted,
+            services.node.id,
+            self._call.request.topic_states,
+            self._member.settings_of,
+            lambda directory: check_directory(services, directory),
+            {*(self._to_lead if has_failed else self._opened_anew()), *new},
+            services.logs.is_offline,
+            services.logs.waits_for_space,
+            replicates=services.replicates,
+        )
+
+    def _not_stored(self, new: Collection[tuple[str, int]], error: ApiError, now: Now) -> Answer:
+        """Refuse new partitions, because the file could not be written. The others need no file: a full disk shall not
+        keep their records from readers. Settings may have been altered since the plan was made.
+
+        A broker without a log cannot tell whether it has lost one.
+        """
         services = self._call.services
         services.report(f"hosted partitions could not be stored: {error}")
-        new = {name for name, _ in plan.new}
-        others = [topic for name, topic in plan.topics.items() if topic is not None and name not in new]
-        host(services, self._member.with_settings(others), now)
-        for name in new:
-            topic = plan.topics[name]
-            assert topic is not None
-            plan.refused.update(((name, partition), error.code) for partition in range(len(topic.partitions)))
+        plan = self._plan(new)
+        plan.kept.difference_update(new)
+        host(services, self._member.with_settings(topic for topic in plan.topics.values() if topic is not None), now)
         return _answer(self._call, plan)
 
 

@@ -3,7 +3,7 @@
 from broker.log.epochs_begun import FILE as EPOCHS_BEGUN
 from broker.metadata.topic import NO_LEADER
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import DELETE_TOPICS
+from tests.broker.engine_client import CREATE_PARTITIONS, DELETE_TOPICS
 from tests.broker.membership.cluster_steps import logs
 from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
 
@@ -87,6 +87,32 @@ def test_a_truncation_that_waits_for_room_costs_no_trust_so_that_its_broker_lead
     cluster.restart(2)
     cluster.later(15_000)
     assert set(cluster.isr("flights")) == {1, 2} and cluster.consume("flights") == [b"a"]
+
+
+def test_a_new_partition_without_room_costs_no_trust_in_the_others_of_its_topic():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    cluster.later(FETCHED_MS)
+    cluster.nodes[2].storage.free_bytes = 0
+    grown = {"name": "flights", "count": 2, "assignments": [{"broker_ids": [1, 2, 3]}]}
+    request = {"topics": [grown], "timeout": 30_000, "validate_only": False}
+    cluster.client(cluster.controller.id).send(CREATE_PARTITIONS, 3, request)
+    cluster.later(1_000)
+    cluster.kill_and_expire(3)
+    cluster.kill_and_expire(2)
+    cluster.restart(2)
+    cluster.later(3_000)
+    assert cluster.isr("flights") == (1, 2) and cluster.isr("flights", 1) == (1,)
+    cluster.kill_and_expire(1)
+    cluster.later(1_000)
+    cluster.nodes[2].storage.free_bytes = None
+    cluster.later(15_000)
+    assert cluster.leader("flights") == 2 and cluster.ends("flights") == {2: 1}
+    assert cluster.leader("flights", 1) == NO_LEADER
+    cluster.restart(1)
+    cluster.later(15_000)
+    assert set(cluster.isr("flights", 1)) == {1, 2}
 
 
 def diverged(cluster):
