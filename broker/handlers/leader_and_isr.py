@@ -5,9 +5,10 @@ brokers only. An order of an earlier controller, or for an earlier life of this 
 partition is refused with STALE_CONTROLLER_EPOCH unless its leader epoch rises, as by Kafka 3.9. New partitions get
 their logs, with the settings of their topic, which are read first. The answer waits until the file of this broker names
 new partitions, so that none is a stray at the next start. A partition with several copies is led once its leader epoch
-is on the disk (rule S2); a log that is being truncated is waited for. KAFKA_STORAGE_ERROR names a log that is offline.
-No order is answered before the directory names this broker's life (rule W1), nor while it has the high watermark of a
-deleted partition of the same name.
+is on the disk (rule S2); a log that is being truncated is waited for. KAFKA_STORAGE_ERROR names a log that is offline,
+and a new partition without room on the disk; the answer says whether the records are kept. No order is answered before
+the directory names this broker's life (rule W1), nor while it has the high watermark of a deleted partition of the same
+name.
 """
 
 from collections.abc import Collection
