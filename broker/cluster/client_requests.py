@@ -5,7 +5,7 @@ changes nothing. Kafka writes these nodes without the check; the nodes and their
 """
 
 from broker.cluster.alter_partition import alter_partition
-from broker.cluster.assignment import assign_added, assign_replicas
+from broker.cluster.assignment import Brokers, assign_added, assign_replicas, in_order
 from broker.cluster.cluster_changes import ClusterChanges
 from broker.cluster.controller_context import ControllerContext
 from broker.cluster.documents import (
@@ -79,8 +79,8 @@ def _check_broker_epoch(context: ControllerContext, broker_id: int, broker_epoch
         raise ApiError(ErrorCode.STALE_BROKER_EPOCH, reason)
 
 
-def _racks(context: ControllerContext) -> dict[int, str | None]:
-    return {broker_id: broker.rack for broker_id, broker in context.brokers.items()}
+def _brokers(context: ControllerContext) -> Brokers:
+    return in_order({broker_id: broker.rack for broker_id, broker in context.brokers.items()})
 
 
 def _write(*parts: Check | Create | Set) -> Procedure[Outcome]:
@@ -100,7 +100,7 @@ def _create_topic(changes: ClusterChanges, request: CreateTopic) -> Procedure[An
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if request.assignments is None:
         assignments = assign_replicas(
-            _racks(context), request.partitions, request.replication_factor, request.spread
+            _brokers(context), request.partitions, request.replication_factor, request.spread
         )
     else:
         assignments = dict(request.assignments)
@@ -170,7 +170,7 @@ def _new_assignments(
         added = dict(enumerate(request.assignments, existing))
         _check_assignments(context, added, first=existing)
         return added
-    return assign_added(_racks(context), count, topic.assignments[0].replicas, existing)
+    return assign_added(_brokers(context), count, topic.assignments[0].replicas, existing)
 
 
 def _check_assignments(context: ControllerContext, assignments: dict[int, tuple[int, ...]], first: int) -> None:

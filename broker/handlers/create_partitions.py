@@ -17,7 +17,7 @@ from broker.now import Now
 from broker.security.authorization.acl import Operation, ResourceType
 from broker.security.authorization.rights import check
 from broker.services.context import RequestContext
-from broker.services.controller_requests import check_request
+from broker.services.controller_requests import refusal_of_request
 from broker.services.kafka_messages import DUPLICATE_TOPIC, not_hosted
 from broker.services.topic_changes import Growth, plan_growth
 from broker.steps import LazyArray
@@ -47,10 +47,12 @@ def _check(call: RequestContext, now: Now) -> tuple[dict[str, ApiError | None], 
     refused: dict[str, ApiError | None] = {}
     grown: list[Growth] = []
     partitions_left = call.services.config.new_partitions_max
+    refusal = refusal_of_request(call)
     for requested in call.request.topics:
-        refused[requested.name] = None
+        refused[requested.name] = refusal
+        if refusal is not None:
+            continue
         try:
-            check_request(call)
             if named[requested.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC)
             check(call.rights, Operation.ALTER, ResourceType.TOPIC, requested.name)

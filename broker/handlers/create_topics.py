@@ -21,7 +21,7 @@ from broker.security.authorization.acl import CLUSTER_NAME, Operation, ResourceT
 from broker.security.authorization.rights import AUTHORIZATION_FAILED, check, sees
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices, RequestContext
-from broker.services.controller_requests import check_request
+from broker.services.controller_requests import refusal_of_request
 from broker.services.kafka_messages import DUPLICATE_TOPIC, in_kafkas_words
 from broker.services.lower_replication import copies_max, lowered_factor, lowered_properties
 from broker.services.topic_changes import plan_creation
@@ -57,11 +57,14 @@ def _plans(call: RequestContext, now: Now) -> list["_Planned | Answer"]:
     named = Counter(topic.name for topic in call.request.topics)
     plans: list[_Planned | Answer] = []
     partitions_left = call.services.config.new_partitions_max
+    refusal = refusal_of_request(call)
     for topic in call.request.topics:
         if named[topic.name] > 1:
             continue
+        if refusal is not None:
+            plans.append(_refused(topic.name, refusal.code, refusal.message))
+            continue
         try:
-            check_request(call)
             _check_rights(call, topic.name)
             planned = _plan(call, topic, partitions_left)
             call.count_mutation(planned.new.partitions, STRICT_VERSION, now)

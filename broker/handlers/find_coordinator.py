@@ -37,8 +37,9 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
         if topic.topic is not None:
             return _answers(call, None)
         try:
+            call.services.metadata.check_new(topic.name)
             (made,), staged = plan_creation(call.services, [lowered_topic(call.services, topic.new)])
-        except InvalidSetting as error:
+        except (InvalidSetting, ApiError) as error:
             return _answers(call, topic.not_made(error))
         if isinstance(made, ApiError):
             return _answers(call, topic.not_made(made))

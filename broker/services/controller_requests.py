@@ -23,3 +23,12 @@ def check_request(call: RequestContext) -> None:
     if timeout_ms <= 0:
         reason = f"The request timed out. Nothing can be done in {timeout_ms} ms; give it more."
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, reason)
+
+
+def refusal_of_request(call: RequestContext) -> ApiError | None:
+    """Return the error of `check_request` for the whole request, or None."""
+    try:
+        check_request(call)
+    except ApiError as error:
+        return error
+    return None

@@ -7,9 +7,9 @@ created, altered, deleted or given partitions, and each is answered with the err
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
-from broker.cluster.assignment import Spread, assign_added, assign_replicas
+from broker.cluster.assignment import Brokers, Spread, assign_added, assign_replicas, in_order
 from broker.log.log_manager import LogManager
 from broker.log.new_logs import NewLog
 from broker.metadata.change import Change
@@ -22,8 +22,6 @@ from broker.metadata.topic import NewTopic, Topic, new_partitions
 from broker.now import Now
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
-
-Racks: TypeAlias = Mapping[int, str | None]
 
 
 class TopicServices(Protocol):
@@ -54,6 +52,7 @@ def create_topic(
 ) -> Topic:
     """Create a topic at once, before requests are served. Raise InvalidSetting, or ApiError with nothing left behind.
     """
+    services.metadata.check_new(name)
     (made,), staged = plan_creation(services, [NewTopic(name, partitions, properties)])
     if isinstance(made, ApiError):
         raise made
@@ -62,15 +61,19 @@ def create_topic(
 
 
 def plan_creation(services: TopicServices, new: Sequence[NewTopic]) -> tuple[list[Topic | ApiError], Staged]:
-    """Return for each topic, in order, the topic to create or the error, and the change. Raise InvalidSetting."""
+    """Return for each topic, in order, the topic to create or the error, and the change. Raise InvalidSetting.
+
+    The caller has checked the names (`Image.check_new`). A name can collide with topics that exist, but not with topics
+    created with it, as in Kafka's controller.
+    """
     for new_topic in new:
         services.config.topic_defaults.with_properties(new_topic.properties)
-    room, racks = _Room(services), _racks(services)
+    room, brokers = _Room(services), _brokers(services)
     answers: list[Topic | ApiError] = []
     for new_topic in new:
         try:
             room.take(new_topic.name, new_topic.partitions)
-            topic = _new_topic(services, new_topic, racks)
+            topic = _new_topic(services, new_topic, brokers)
             if services.is_alone:
                 _check_directories(services, topic, 0)
             answers.append(topic)
@@ -96,14 +99,14 @@ class Growth(NamedTuple):
 
 def plan_growth(services: TopicServices, growths: Sequence[Growth]) -> tuple[list[ApiError | None], Staged]:
     """Raise topics' numbers of partitions. Return for each, in order, the error or None, and the change."""
-    room, racks = _Room(services), _racks(services)
+    room, brokers = _Room(services), _brokers(services)
     answers: list[ApiError | None] = []
     grown: list[tuple[Topic, int]] = []
     for growth in growths:
         topic, before = growth.topic, len(growth.topic.partitions)
         try:
             room.take(topic.name, growth.partitions - before)
-            new = _grown(growth, racks)
+            new = _grown(growth, brokers)
             if services.is_alone:
                 _check_directories(services, new, before)
             grown.append((new, before))
@@ -113,34 +116,30 @@ def plan_growth(services: TopicServices, growths: Sequence[Growth]) -> tuple[lis
     return answers, Staged(_change(topic for topic, _ in grown), _new_logs(services, grown))
 
 
-def _new_topic(services: TopicServices, new: NewTopic, racks: Racks) -> Topic:
-    """Return a topic that is still to be committed.
-
-    Raise ApiError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION. A name can collide with topics that exist, but not
-    with topics created with it, as in Kafka's controller.
-    """
-    services.metadata.check_new(new.name)
+def _new_topic(services: TopicServices, new: NewTopic, brokers: Brokers) -> Topic:
+    """Return a topic that is still to be committed. Raise ApiError if its replicas cannot be placed."""
     assignments = new.assignments
     if assignments is None:
-        assigned = assign_replicas(racks, new.partitions, new.replication_factor, services.spread(len(racks)))
+        spread = services.spread(len(brokers.ids))
+        assigned = assign_replicas(brokers, new.partitions, new.replication_factor, spread)
         assignments = list(assigned.values())
     return Topic(new.name, services.local.new_uuid(), new_partitions(assignments), dict(new.properties))
 
 
-def _grown(growth: Growth, racks: Racks) -> Topic:
+def _grown(growth: Growth, brokers: Brokers) -> Topic:
     """Return the topic with more partitions. It is still to be committed."""
     topic, partitions, assignments = growth
     if assignments is None:
         existing = len(topic.partitions)
-        first_replicas = topic.partitions[0].replicas or tuple(sorted(racks)[:1])  # it may wait for its first leader
-        assigned = assign_added(racks, partitions - existing, first_replicas, existing)
+        lowest = tuple(sorted(brokers.ids)[:1])
+        first_replicas = topic.partitions[0].replicas or lowest  # it may wait for its first leader
+        assigned = assign_added(brokers, partitions - existing, first_replicas, existing)
         assignments = list(assigned.values())
     return replace(topic, partitions=topic.partitions + new_partitions(assignments))
 
 
-def _racks(services: TopicServices) -> Racks:
-    """Return the live brokers, with the rack of each."""
-    return {broker.id: broker.rack for broker in services.metadata.brokers.values()}
+def _brokers(services: TopicServices) -> Brokers:
+    return in_order({broker.id: broker.rack for broker in services.metadata.brokers.values()})
 
 
 def _check_directories(services: TopicServices, topic: Topic, first: int) -> None:
